@@ -1,0 +1,75 @@
+# Rethinking the Neuron. `make book` and `make test` set up everything that they need: a .venv here, from the lock.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+JOBS ?= 2
+
+# The tests see no GPU; `make gpu` does. One thread a process: two processes share two cores.
+ON_CPU := CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NO_COLOR=1
+
+.PHONY: help setup book serve test lint notebooks bench results gpu lock clean
+
+help:
+	@echo "make book      build the rendered book and say where it lies"
+	@echo "make test      run every test, every notebook and the gate"
+	@echo "make serve     show the book in a browser"
+	@echo "make bench     measure time and memory on this machine, into runs/"
+	@echo "make results   promote finished runs to data/results and re-execute the notebooks"
+	@echo "make gpu       run what needs a GPU"
+	@echo "make lock      renew requirements.lock"
+	@echo "make clean     remove what was built, and .venv"
+
+setup: $(READY)
+
+# uv is itself in the lock: pip installs that one package by its hash, and uv installs the rest.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; PYTHON=… names one")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > .venv/uv.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r .venv/uv.lock
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	touch $@
+
+book: $(READY)
+	$(BIN)/python -m book._tools.build
+
+serve: book
+	@echo "Open http://localhost:8000 in a browser; end with Ctrl-C."
+	@cd book/_build/html && ../../../$(BIN)/python -m http.server 8000 --bind localhost
+
+test: lint notebooks
+	$(ON_CPU) $(BIN)/python -m pytest -n $(JOBS) --dist loadscope -m "not gpu" -rs --durations 10 \
+	  --doctest-modules companion tests
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p companion -p book._tools
+
+# Strict: every output of every cell is what the notebook says.
+notebooks: $(READY)
+	$(BIN)/python -m book._tools.gate
+	$(ON_CPU) $(BIN)/python -m pytest --nbval --nbval-current-env -n $(JOBS) --dist loadscope book
+
+bench: $(READY)
+	$(BIN)/python -m companion.bench
+
+results: $(READY)
+	$(BIN)/python -m companion.experiments promote
+	$(BIN)/python -m book._tools.execute
+
+gpu: $(READY)
+	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
+	  $(BIN)/python -m pytest -m gpu tests && $(BIN)/python -m companion.bench; \
+	else \
+	  echo "There is no GPU here that PyTorch can use; nothing was run."; \
+	fi
+
+lock: $(READY)
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --no-annotate --upgrade --quiet \
+	  --extra dev --extra gpu pyproject.toml --output-file requirements.lock
+
+clean:
+	rm -rf .venv build dist book/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

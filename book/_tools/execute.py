@@ -1,0 +1,88 @@
+"""Execute notebooks in place: ``python -m book._tools.execute [NOTEBOOK …]``; without names, all of them.
+
+What is written depends on the code alone: no GPU, one thread, no times, no version of this machine's Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+from book._tools.places import ROOT, notebooks
+
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+LANGUAGE = {"name": "python", "version": "3"}
+
+# What a kernel sees here, in `make test` and in CI.
+ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "MKL_NUM_THREADS": "1",
+    "NO_COLOR": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+def execute(path: Path, timeout: int = 600) -> None:
+    """Run every cell of a notebook from top to bottom and save it with its outputs.
+
+    Parameters
+    ----------
+    path
+        The notebook. It is saved only if every cell ran.
+    timeout
+        The longest that one cell may take, in seconds.
+
+    Raises
+    ------
+    nbclient.exceptions.CellExecutionError
+        If a cell fails.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    clean(notebook)
+    client = NotebookClient(
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    client.execute(env=os.environ | ENVIRONMENT)
+    clean(notebook)
+    save(notebook, path)
+
+
+def clean(notebook: NotebookNode) -> None:
+    """Remove from a notebook's metadata whatever tells about the machine and the hour."""
+    notebook.metadata = NotebookNode(kernelspec=NotebookNode(KERNEL), language_info=NotebookNode(LANGUAGE))
+    for cell in notebook.cells:
+        kept = {key: cell.metadata[key] for key in ("tags", "mystnb", "jupyter") if cell.metadata.get(key)}
+        cell.metadata = NotebookNode(kept)
+
+
+def save(notebook: NotebookNode, path: Path) -> None:
+    """Write a notebook, whole or not at all."""
+    nbformat.validate(notebook)
+    unfinished = path.with_suffix(".ipynb.part")
+    unfinished.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+    unfinished.replace(path)
+
+
+def main() -> None:
+    """Execute the notebooks that the command line names."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("notebook", nargs="*", type=Path)
+    for path in parser.parse_args().notebook or notebooks():
+        execute(path.resolve())
+        print(f"executed {path.resolve().relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Sphinx extension: what the book's pages need and no setting gives.
+
+- A page says ``{{ repository }}`` where the repository's address belongs, in code blocks too.
+- Jupyter Book puts Thebe's scripts on every page. The book does not use Thebe (its servers are too small for
+  PyTorch), and the scripts fail with an error in the reader's browser.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sphinx.application import Sphinx
+
+
+def _insert_address(app: Sphinx, _docname: str, source: list[str]) -> None:
+    address = app.config.html_theme_options["repository_url"]
+    source[0] = source[0].replace("{{ repository }}", address)
+
+
+def _remove_thebe(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: object
+) -> None:
+    context["script_files"] = [
+        script
+        for script in context["script_files"]
+        if "thebe" not in f"{script.filename} {script.attributes.get('body')}".lower()
+    ]
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Called by Sphinx."""
+    app.connect("source-read", _insert_address)
+    app.connect("html-page-context", _remove_thebe, priority=900)
+    return {"parallel_read_safe": True}

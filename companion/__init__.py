@@ -1,0 +1,21 @@
+"""New artificial neurons: derived, checked by machine, and implemented with raw CUDA kernels.
+
+Modules live here, functions in :mod:`companion.functional`. Importing this package imports torch and nothing else
+that is large; CuPy, SymPy, Matplotlib and torchvision are imported where they are used.
+"""
+
+from companion.apa.layers import AGLU, APA, ChannelAttention, SpatialAttention, SpatialChannelAttention
+from companion.cuda.op import backend
+from companion.training import parameter_groups
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AGLU",
+    "APA",
+    "ChannelAttention",
+    "SpatialAttention",
+    "SpatialChannelAttention",
+    "backend",
+    "parameter_groups",
+]

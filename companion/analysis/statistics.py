@@ -1,0 +1,236 @@
+"""Statistics over seeds: intervals, paired comparisons, correction for many comparisons."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Comparison", "Interval", "compare", "holm", "interval", "paired"]
+
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and its confidence interval.
+
+    Parameters
+    ----------
+    mean, low, high : float
+        The mean and the ends of the interval.
+    n : int
+        Number of values behind it.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def half_width(self) -> float:
+        """Half the length of the interval."""
+        return (self.high - self.low) / 2
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One competitor against a reference, seed by seed.
+
+    Parameters
+    ----------
+    competitor, reference : object
+        What was compared.
+    difference : Interval
+        Of competitor minus reference; not corrected for the number of comparisons.
+    p_value : float
+        Of the paired t-test.
+    p_holm : float
+        The same after Holm's correction over all comparisons of one call.
+    """
+
+    competitor: Any
+    reference: Any
+    difference: Interval
+    p_value: float
+    p_holm: float
+
+
+def interval(values: Iterable[float], level: float = _LEVEL) -> Interval:
+    """Return the mean and its t-interval.
+
+    mean ± t · s/√n with n − 1 degrees of freedom.
+
+    Parameters
+    ----------
+    values : iterable of float
+        One value per seed, at least two.
+    level : float
+        Coverage, between 0 and 1.
+
+    Returns
+    -------
+    Interval
+        Mean, ends, and how many values.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two values: one seed has no interval.
+
+    Examples
+    --------
+    >>> i = interval([1.0, 2.0, 3.0])
+    >>> f"{i.mean:.2f} in [{i.low:.2f}, {i.high:.2f}]"
+    '2.00 in [-0.48, 4.48]'
+    """
+    sample = [float(value) for value in values]
+    n = len(sample)
+    if n < 2:
+        raise ValueError(f"values holds {n} number(s); an interval needs at least 2")
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}; allowed is 0 < level < 1")
+    from scipy import stats
+
+    mean = math.fsum(sample) / n
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in sample) / (n - 1))
+    half = float(stats.t.ppf(0.5 + level / 2, n - 1)) * deviation / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half, n)
+
+
+def paired(a: Sequence[float], b: Sequence[float], level: float = _LEVEL) -> tuple[Interval, float]:
+    """Compare two series that belong together pairwise, such as two activations on the same seeds.
+
+    Parameters
+    ----------
+    a, b : sequence of float
+        Equally long, at least two values each.
+    level : float
+        Coverage of the interval.
+
+    Returns
+    -------
+    difference : Interval
+        Of a − b.
+    p_value : float
+        Two-sided, of the paired t-test.
+
+    Examples
+    --------
+    >>> difference, p_value = paired([2.0, 3.1, 4.0], [1.0, 2.0, 3.1])
+    >>> round(difference.mean, 6), p_value < 0.01
+    (1.0, True)
+    """
+    differences = [x - y for x, y in zip(a, b, strict=True)]
+    difference = interval(differences, level)
+    from scipy import stats
+
+    n = difference.n
+    deviation = math.sqrt(math.fsum((d - difference.mean) ** 2 for d in differences) / (n - 1))
+    if deviation == 0:
+        # All differences equal: no spread to test against. Only "no difference at all" is compatible with no
+        # effect.
+        return difference, 1.0 if difference.mean == 0 else 0.0
+    t = difference.mean / (deviation / math.sqrt(n))
+    return difference, 2 * float(stats.t.sf(abs(t), n - 1))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted by Holm's step-down method.
+
+    Comparing adjusted values with 0.05 keeps the chance of any false alarm among all comparisons below 0.05.
+
+    Parameters
+    ----------
+    p_values : sequence of float
+        Between 0 and 1.
+
+    Returns
+    -------
+    list of float
+        In the order of the input.
+
+    References
+    ----------
+    Holm (1979), A simple sequentially rejective multiple test procedure.
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def compare(
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    factor: str,
+    reference: Any,
+    measure: str,
+    level: float = _LEVEL,
+) -> list[Comparison]:
+    """Compare every value of a factor with a reference value, paired by seed, with Holm's correction.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        Rows of one condition: one per value of the factor and seed.
+    factor : str
+        Key that names the competitors, for example "activation".
+    reference : object
+        The value of the factor to compare with.
+    measure : str
+        Key of the number to compare, for example "test_accuracy".
+    level : float
+        Coverage of the intervals.
+
+    Returns
+    -------
+    list of Comparison
+        One per competitor, in the order of the rows.
+
+    Raises
+    ------
+    ValueError
+        If the reference is missing, a pair of factor and seed occurs twice, or a competitor has other seeds
+        than the reference.
+
+    Examples
+    --------
+    >>> rows = [{"activation": a, "seed": s, "accuracy": 0.9 + 0.01 * s + (a == "aglu") * (0.01 + 0.001 * s)}
+    ...         for a in ("relu", "aglu") for s in range(5)]
+    >>> [c] = compare(rows, factor="activation", reference="relu", measure="accuracy")
+    >>> c.competitor, round(c.difference.mean, 4), c.p_holm < 0.05
+    ('aglu', 0.012, True)
+    """
+    series: dict[Any, dict[int, float]] = defaultdict(dict)
+    for row in rows:
+        if row["seed"] in series[row[factor]]:
+            raise ValueError(
+                f"rows holds {factor} {row[factor]!r} with seed {row['seed']} twice; "
+                "give the rows of one condition"
+            )
+        series[row[factor]][row["seed"]] = row[measure]
+    if reference not in series:
+        raise ValueError(f"reference is {reference!r}; rows has {sorted(map(str, series))}")
+    base = series.pop(reference)
+    results = []
+    for competitor, values in series.items():
+        if values.keys() != base.keys():
+            raise ValueError(
+                f"{competitor!r} has the seeds {sorted(values)}, {reference!r} has {sorted(base)}"
+            )
+        seeds = sorted(base)
+        results.append((competitor, *paired([values[s] for s in seeds], [base[s] for s in seeds], level)))
+    corrected = holm([p_value for _, _, p_value in results])
+    return [
+        Comparison(competitor, reference, difference, p_value, p_holm)
+        for (competitor, difference, p_value), p_holm in zip(results, corrected, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""Adaptive parametric activation (APA) and the adaptive gated linear unit (AGLU)."""

@@ -1,0 +1,174 @@
+"""The binding of ``aglu.cu``: how tensors are cut into rows, columns and chunks."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from companion.apa.reference import Parameter
+from companion.cuda.launch import Kernels
+from companion.cuda.op import KERNEL_DTYPES
+
+THREADS = 256
+WARPS = THREADS // 32
+#: Elements that one warp takes at least: two packs of 16 bytes for each of its threads, in the widest case.
+SHORTEST_CHUNK = 1024
+#: Chunks of one row at most: enough to fill the largest GPU several times, few enough to add up quickly.
+MOST_CHUNKS = 16384
+#: Rows that one thread walks down in the column layout, and chunks of rows at most (the limit of a grid's y is 65535).
+ROWS_PER_CHUNK = 64
+MOST_ROW_CHUNKS = 4096
+
+KERNELS = Kernels(
+    Path(__file__).with_name("aglu.cu"),
+    [
+        f"{name}_{direction}_{layout}_{suffix}"
+        for name in ("apa", "aglu")
+        for direction in ("forward", "backward")
+        for layout in ("row", "column")
+        for suffix in KERNEL_DTYPES.values()
+    ]
+    + ["aglu_reduce"],
+)
+
+
+class Layout(NamedTuple):
+    """How a contiguous tensor lies against its parameters.
+
+    ``kind`` "row": ``rows`` runs of ``length`` elements, run r with the parameters of channel r % channels.
+    "column": ``rows`` runs of ``channels`` elements, one per channel.
+    """
+
+    kind: str
+    rows: int
+    length: int
+    channels: int
+
+    @property
+    def chunk(self) -> int:
+        """Elements (row) or rows (column) per chunk."""
+        if self.kind == "row":
+            return max(SHORTEST_CHUNK, _round_up(math.ceil(self.length / MOST_CHUNKS), SHORTEST_CHUNK))
+        return max(ROWS_PER_CHUNK, math.ceil(self.rows / MOST_ROW_CHUNKS))
+
+    @property
+    def chunks(self) -> int:
+        """Chunks per row (row) or in all (column)."""
+        return math.ceil((self.length if self.kind == "row" else self.rows) / self.chunk)
+
+
+def _round_up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+def layout_of(z: Tensor, *parameters: Parameter) -> Layout:
+    """The layout of contiguous ``z`` against parameters that broadcast against it."""
+    for parameter in parameters:
+        if isinstance(parameter, Tensor) and parameter.ndim > 0:
+            dim = parameter.shape.index(parameter.numel()) if parameter.numel() != 1 else 0
+            channels = parameter.numel()
+            if channels == 1:
+                continue
+            inner = math.prod(z.shape[dim + 1 :])
+            outer = math.prod(z.shape[:dim])
+            if inner == 1:
+                return Layout("column", outer, 1, channels)
+            return Layout("row", outer * channels, inner, channels)
+    return Layout("row", 1, z.numel(), 1)
+
+
+def forward(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool, simulated: bool) -> Tensor:
+    """η or zη; the parameters float32 and broadcastable against z, or numbers."""
+    z = z.contiguous()
+    y = torch.empty_like(z)
+    if z.numel() == 0:
+        return y
+    layout = layout_of(z, kappa, lam)
+    _launch("forward", gated, layout, z, (y,), [z, y], kappa, lam, simulated)
+    return y
+
+
+def backward(
+    grad: Tensor, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool, simulated: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of z, κ and λ; those of the parameters in float32 and in the parameters' shapes."""
+    z, grad = z.contiguous(), grad.contiguous()
+    grad_z = torch.empty_like(z)
+    layout = layout_of(z, kappa, lam)
+    total = torch.zeros(2, layout.channels, dtype=torch.float32, device=z.device)
+    if z.numel() > 0:
+        count = (layout.chunks, layout.channels) if layout.kind == "column" else (layout.rows, layout.chunks)
+        partial = torch.empty(2, *count, dtype=torch.float32, device=z.device)
+        _launch(
+            "backward",
+            gated,
+            layout,
+            z,
+            (grad, grad_z),
+            [grad, z, grad_z, partial[0], partial[1]],
+            kappa,
+            lam,
+            simulated,
+        )
+        outer, inner = (
+            (layout.chunks, 1) if layout.kind == "column" else (layout.rows // layout.channels, layout.chunks)
+        )
+        threads = min(1024, _round_up(min(outer * inner, 1024), 32))
+        KERNELS.launch(
+            "aglu_reduce",
+            (layout.channels, 2),
+            (threads,),
+            [partial[0], partial[1], total[0], total[1], np.int64(outer), np.int64(layout.channels), np.int64(inner)],
+            z.device,
+            simulated,
+        )
+    return grad_z, _shaped(total[0], kappa), _shaped(total[1], lam)
+
+
+def _shaped(total: Tensor, parameter: Parameter) -> Tensor:
+    """The sums per channel in the parameter's shape; of a single parameter against channels, their sum."""
+    if isinstance(parameter, Tensor) and parameter.numel() == total.numel():
+        return total.view(parameter.shape)
+    summed = total.sum()
+    return summed.view(parameter.shape) if isinstance(parameter, Tensor) else summed
+
+
+def _launch(
+    direction: str,
+    gated: bool,
+    layout: Layout,
+    z: Tensor,
+    others: tuple[Tensor, ...],
+    tensors: list[Tensor],
+    kappa: Parameter,
+    lam: Parameter,
+    simulated: bool,
+) -> None:
+    name = f"{'aglu' if gated else 'apa'}_{direction}_{layout.kind}_{KERNEL_DTYPES[z.dtype]}"
+    kappa_array, kappa_number = _array_or_number(kappa, layout.channels)
+    lam_array, lam_number = _array_or_number(lam, layout.channels)
+    parameters = [kappa_array, lam_array, kappa_number, lam_number]
+    if layout.kind == "row":
+        sizes = [np.int64(n) for n in (layout.rows, layout.length, layout.channels, layout.chunk, layout.chunks)]
+        grid: tuple[int, ...] = (math.ceil(layout.rows * layout.chunks / WARPS),)
+    else:
+        pack = 16 // z.element_size()
+        packed = layout.channels % pack == 0 and all(x.data_ptr() % 16 == 0 for x in (z, *others))
+        sizes = [np.int64(n) for n in (layout.rows, layout.channels, layout.chunk)]
+        sizes.append(np.int32(packed))
+        grid = (math.ceil(layout.channels / (pack if packed else 1) / THREADS), layout.chunks)
+    KERNELS.launch(name, grid, (THREADS,), [*tensors, *parameters, *sizes], z.device, simulated)
+
+
+def _array_or_number(parameter: Parameter, channels: int) -> tuple[Tensor | None, np.float32]:
+    """The pointer and the number of which the kernel takes the first if there is one."""
+    if not isinstance(parameter, Tensor):
+        return None, np.float32(parameter)
+    return parameter.expand(channels).contiguous() if parameter.numel() == 1 else parameter.reshape(-1).contiguous(), (
+        np.float32(0)
+    )

@@ -1,0 +1,371 @@
+"""Modules: APA, AGLU, and attention whose gate is an APA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from companion.apa.op import aglu, apa
+from companion.baselines import Gumbel
+
+#: Initialisations by name: ((κ low, κ high), (λ low, λ high)) of two uniform distributions.
+INITIALISATIONS: Final[dict[str, tuple[tuple[float, float], tuple[float, float]]]] = {
+    # Appendix C-A: "in all other experiments" (generation, ImageNet21K, VLM, GPT)
+    "near_one": ((0.8, 1.2), (0.8, 1.2)),
+    # Table XV: AGLU, ImageNet-LT, iNaturalist18, CIFAR100-LT, ImageNet1K
+    "aglu": ((1.0, 1.3), (0.0, 1.0)),
+    # Table XV: APA in attention, iNaturalist18, ImageNet1K
+    "apa_balanced": ((0.0, 1.0), (0.0, 1.0)),
+    # Table XV and XVII: APA in attention, ImageNet-LT and CIFAR100-LT
+    "apa_long_tailed": ((-1.0, 0.0), (0.0, 1.0)),
+    # Section IV-A: the members of the family that have names
+    "sigmoid": ((1.0, 1.0), (1.0, 1.0)),
+    "silu": ((1.0, 1.0), (1.0, 1.0)),
+    "gelu": ((1.702, 1.702), (1.0, 1.0)),
+}
+
+#: Drawn values of λ are kept at or above it: at 0 the inverse of softplus is −∞.
+SMALLEST_INITIAL_LAM: Final = 1e-3
+
+
+def inverse_softplus(lam: Tensor) -> Tensor:
+    """The raw parameter whose softplus is λ."""
+    return lam + torch.log(-torch.expm1(-lam))
+
+
+class _Adaptive(nn.Module):
+    """κ and λ as learnable parameters; what APA and AGLU share."""
+
+    #: Parameters that optimisers should not decay, as the paper does (Appendix B).
+    no_weight_decay = ("kappa", "raw_lam")
+
+    num_parameters: int
+    dim: int
+
+    def __init__(
+        self,
+        num_parameters: int = 1,
+        dim: int = 1,
+        init: str | tuple[float, float] = "near_one",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if num_parameters < 1:
+            raise ValueError(f"num_parameters: got {num_parameters}, allowed is 1 or the number of channels")
+        if isinstance(init, str) and init not in INITIALISATIONS:
+            raise ValueError(f"init: got {init!r}, allowed are {', '.join(INITIALISATIONS)} or (kappa, lam)")
+        if not isinstance(init, str) and not init[1] > 0:
+            raise ValueError(f"init: got lam = {init[1]!r}, allowed is a number > 0")
+        self.num_parameters = num_parameters
+        self.dim = dim
+        self.init = init
+        shape = () if num_parameters == 1 else (num_parameters,)
+        self.kappa = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.raw_lam = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw κ and λ anew from the initialisation named at construction."""
+        if isinstance(self.init, str):
+            kappa_range, lam_range = INITIALISATIONS[self.init]
+        else:
+            kappa_range, lam_range = (self.init[0],) * 2, (self.init[1],) * 2
+        with torch.no_grad():
+            self.kappa.uniform_(*kappa_range)
+            lam = torch.empty_like(self.raw_lam, dtype=torch.float64).uniform_(*lam_range)
+            if isinstance(self.init, str):
+                lam.clamp_(min=SMALLEST_INITIAL_LAM)
+            self.raw_lam.copy_(inverse_softplus(lam))
+
+    @property
+    def lam(self) -> Tensor:
+        """λ = softplus(raw_lam): positive, and with a gradient that nowhere vanishes."""
+        return F.softplus(self.raw_lam)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}, dim={self.dim}, init={self.init!r}"
+
+
+class APA(_Adaptive):
+    r"""Adaptive parametric activation with learnable κ and λ.
+
+    .. math:: \eta(z) = (1 + \lambda e^{-\kappa z})^{-1/\lambda},\quad \lambda = \operatorname{softplus}(\rho)
+
+    Parameters
+    ----------
+    num_parameters : int
+        1: one κ and one λ, shared by all channels (the paper's choice). Otherwise the number of channels.
+    dim : int
+        The dimension along which channels lie; matters only for per-channel parameters.
+    init : str or (float, float)
+        ``"near_one"`` (κ, λ ~ U(0.8, 1.2)), ``"aglu"`` (κ ~ U(1, 1.3), λ ~ U(0, 1)), ``"apa_balanced"`` (both U(0, 1)),
+        ``"apa_long_tailed"`` (κ ~ U(−1, 0), λ ~ U(0, 1)), ``"sigmoid"``, ``"silu"`` (κ = λ = 1), ``"gelu"``
+        (κ = 1.702, λ = 1), or the two numbers. Drawn values of λ are at least 1e-3.
+    device, dtype
+        Of the parameters; float32 by default, whatever the input's.
+
+    Attributes
+    ----------
+    kappa : Parameter
+        κ, shape () or (num_parameters,).
+    raw_lam : Parameter
+        ρ with λ = softplus(ρ); the property ``lam`` gives λ.
+
+    Raises
+    ------
+    ValueError
+        If ``init`` is unknown, its λ is not positive, or ``num_parameters`` is below 1.
+
+    Notes
+    -----
+    Input of any shape; output of the same shape and dtype. The paper trains κ and λ without weight decay:
+    :func:`companion.parameter_groups` builds the optimiser's groups.
+    Chapter: *APA and AGLU*, equation ``eq-apa-eta``.
+
+    References
+    ----------
+    Alexandridis, Deng, Nguyen, Luo (2025), Adaptive Parametric Activation, Eq. 5, Tables XV–XVIII.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> gate = companion.APA(init=(1.0, 1.0))
+    >>> gate(torch.zeros(2, 3)).shape
+    torch.Size([2, 3])
+    """
+
+    def forward(self, z: Tensor) -> Tensor:
+        return apa(z, self.kappa, self.lam, self.dim)
+
+
+class AGLU(_Adaptive):
+    r"""Adaptive gated linear unit with learnable κ and λ; stands where ReLU or GELU stood.
+
+    .. math:: \operatorname{AGLU}(z) = z\,(1 + \lambda e^{-\kappa z})^{-1/\lambda},\quad
+        \lambda = \operatorname{softplus}(\rho)
+
+    Parameters
+    ----------
+    num_parameters : int
+        1: one κ and one λ, shared by all channels (the paper's choice). Otherwise the number of channels.
+    dim : int
+        The dimension along which channels lie; matters only for per-channel parameters.
+    init : str or (float, float)
+        A name, see :class:`APA`, or the two numbers κ and λ.
+    device, dtype
+        Of the parameters; float32 by default, whatever the input's.
+
+    Attributes
+    ----------
+    kappa : Parameter
+        κ, shape () or (num_parameters,).
+    raw_lam : Parameter
+        ρ with λ = softplus(ρ); the property ``lam`` gives λ.
+
+    Raises
+    ------
+    ValueError
+        If ``init`` is unknown, its λ is not positive, or ``num_parameters`` is below 1.
+
+    Notes
+    -----
+    Input of any shape; output of the same shape and dtype. Chapter: *APA and AGLU*, equation ``eq-apa-aglu``.
+
+    References
+    ----------
+    Alexandridis, Deng, Nguyen, Luo (2025), Adaptive Parametric Activation, Eq. 6, Tables XV–XVIII.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), companion.AGLU(init="silu"), torch.nn.Linear(16, 2))
+    >>> model(torch.zeros(4, 8)).shape
+    torch.Size([4, 2])
+    """
+
+    def forward(self, z: Tensor) -> Tensor:
+        return aglu(z, self.kappa, self.lam, self.dim)
+
+
+#: What an attention's gate may be: a name, or a factory of modules.
+Gate = str | Callable[[], nn.Module]
+
+_GATES: Final[dict[str, Callable[[], nn.Module]]] = {
+    "sigmoid": nn.Sigmoid,
+    "gumbel": Gumbel,
+    "apa": lambda: APA(init="apa_balanced"),
+}
+
+
+def _make_gate(gate: Gate) -> nn.Module:
+    if isinstance(gate, str):
+        if gate not in _GATES:
+            raise ValueError(f"gate: got {gate!r}, allowed are {', '.join(map(repr, _GATES))} or a factory")
+        return _GATES[gate]()
+    return gate()
+
+
+class ChannelAttention(nn.Module):
+    r"""Squeeze and excite: every channel is multiplied by a number that the mean of all channels decides.
+
+    .. math:: X'_{nc} = A_{nc} X_{nc},\quad A_n = \eta(W_2\,\max(0, W_1 \bar X_n + b_1) + b_2)
+
+    where :math:`\bar X_{nc}` is the mean over the positions. The gate η is the sigmoid, the Gumbel curve, or APA.
+
+    Parameters
+    ----------
+    channels : int
+        Channels of the input.
+    reduction : int
+        The hidden layer has ``max(channels // reduction, 1)`` units.
+    gate : {"sigmoid", "gumbel", "apa"} or callable
+        The gate, or a factory of a module.
+    layer_norm : bool
+        Normalise the excitation (over the channels, before the gate).
+    dropout : float
+        Probability of dropping a hidden unit's value.
+
+    Raises
+    ------
+    ValueError
+        If ``gate`` is unknown or the input has another number of channels.
+
+    Notes
+    -----
+    Input (N, C) or (N, C, *positions), output of the same shape. Chapter: *APA and AGLU*.
+    The paper does not say where LayerNorm and dropout stand; here LayerNorm acts on the last linear layer's
+    output and dropout on the hidden units.
+
+    References
+    ----------
+    Hu, Shen, Sun (2018), Squeeze-and-Excitation Networks. Alexandridis et al. (2025), sections III-B and V-B.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> attention = companion.ChannelAttention.apa_star(32)
+    >>> attention(torch.randn(4, 32, 8, 8)).shape
+    torch.Size([4, 32, 8, 8])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        reduction: int = 16,
+        gate: Gate = "sigmoid",
+        layer_norm: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        hidden = max(channels // reduction, 1)
+        self.channels = channels
+        self.reduce = nn.Linear(channels, hidden)
+        self.expand = nn.Linear(hidden, channels)
+        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(channels) if layer_norm else nn.Identity()
+        self.gate = _make_gate(gate)
+
+    @classmethod
+    def apa_star(cls, channels: int, reduction: int = 16, init: str = "apa_balanced") -> ChannelAttention:
+        """The paper's APA*: APA as the gate, LayerNorm, and dropout of 0.1 (section V-B)."""
+        return cls(channels, reduction, gate=lambda: APA(init=init), layer_norm=True, dropout=0.1)
+
+    def attention(self, x: Tensor) -> Tensor:
+        """The weights A, shape (N, C)."""
+        if x.ndim < 2 or x.shape[1] != self.channels:
+            raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is (N, {self.channels}, ...)")
+        mean = x.flatten(2).mean(2) if x.ndim > 2 else x
+        hidden = self.dropout(torch.relu(self.reduce(mean)))
+        weights: Tensor = self.gate(self.norm(self.expand(hidden)))
+        return weights
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.attention(x)
+        return x * weights.reshape(*weights.shape, *(1,) * (x.ndim - 2))
+
+
+class SpatialAttention(nn.Module):
+    r"""Every position is multiplied by a number that its channels' mean and maximum decide.
+
+    .. math:: X' = A \otimes X,\quad A = \eta(\operatorname{conv}([\operatorname{mean}_c X, \max_c X]))
+
+    Parameters
+    ----------
+    kernel_size : int
+        Of the convolution; odd.
+    gate : {"sigmoid", "gumbel", "apa"} or callable
+        The gate, or a factory of a module.
+
+    Raises
+    ------
+    ValueError
+        If ``gate`` is unknown or ``kernel_size`` is even.
+
+    Notes
+    -----
+    Input and output (N, C, H, W). Chapter: *APA and AGLU*.
+
+    References
+    ----------
+    Woo, Park, Lee, Kweon (2018), CBAM. Alexandridis et al. (2025), Table IV-b.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> companion.SpatialAttention(gate="apa")(torch.randn(2, 8, 5, 5)).shape
+    torch.Size([2, 8, 5, 5])
+    """
+
+    def __init__(self, kernel_size: int = 7, gate: Gate = "sigmoid") -> None:
+        super().__init__()
+        if kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size: got {kernel_size}, allowed is an odd number")
+        self.conv = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2)
+        self.gate = _make_gate(gate)
+
+    def attention(self, x: Tensor) -> Tensor:
+        """The weights A, shape (N, 1, H, W)."""
+        weights: Tensor = self.gate(self.conv(torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1)))
+        return weights
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.attention(x)
+
+
+class SpatialChannelAttention(nn.Module):
+    """Channel attention, then spatial attention (the order of CBAM), each with a gate of its own.
+
+    Parameters
+    ----------
+    channels, reduction, kernel_size, gate
+        As in :class:`ChannelAttention` and :class:`SpatialAttention`.
+
+    Notes
+    -----
+    Input and output (N, C, H, W). CBAM's channel attention also reads the maximum over the positions; the paper
+    describes channel attention by the mean alone, and so is it here. Chapter: *APA and AGLU*.
+
+    References
+    ----------
+    Woo, Park, Lee, Kweon (2018), CBAM. Alexandridis et al. (2025), Table IV-b.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> companion.SpatialChannelAttention(8, gate="apa")(torch.randn(2, 8, 5, 5)).shape
+    torch.Size([2, 8, 5, 5])
+    """
+
+    def __init__(self, channels: int, reduction: int = 16, kernel_size: int = 7, gate: Gate = "sigmoid") -> None:
+        super().__init__()
+        self.channel = ChannelAttention(channels, reduction, gate)
+        self.spatial = SpatialAttention(kernel_size, gate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Any = self.spatial(self.channel(x))
+        return y  # type: ignore[no-any-return]

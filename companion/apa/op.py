@@ -1,0 +1,334 @@
+r"""The public functions ``apa`` and ``aglu``: their checks, their autograd, and who computes them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from companion.apa import kernel, reference
+from companion.cuda.op import check_floating, check_parameter, choose, transformed
+
+Parameter: TypeAlias = float | Tensor
+
+
+def apa(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
+    r"""Adaptive parametric activation: a sigmoid whose gain and asymmetry are parameters.
+
+    .. math:: \eta(z, \kappa, \lambda) = (1 + \lambda e^{-\kappa z})^{-1/\lambda}
+
+    :math:`\kappa = \lambda = 1` is the sigmoid, :math:`\lambda \to 0` the Gumbel distribution function
+    :math:`\exp(-e^{-\kappa z})`, :math:`\lambda \to \infty` the constant 1.
+
+    Parameters
+    ----------
+    z : Tensor
+        Input of any shape, device and floating dtype.
+    kappa : float or Tensor
+        Gain: a number, a 0-d tensor, or one value per channel, shape ``(z.shape[dim],)``.
+    lam : float or Tensor
+        Asymmetry λ ≥ 0, same shapes. 0 gives the Gumbel limit and ``inf`` the constant 1. A negative number is
+        refused; a negative value in a tensor gives NaN, because the values of tensors are not inspected.
+    dim : int
+        The dimension of ``z`` along which per-channel parameters lie.
+
+    Returns
+    -------
+    Tensor
+        Shape and dtype of ``z``. float16 and bfloat16 are computed in float32. At z = ±∞ it is the limit, NaN gives NaN.
+
+    Raises
+    ------
+    TypeError
+        If ``z`` or a parameter has no floating dtype.
+    ValueError
+        If λ is a negative number, a parameter has the wrong shape, or lies on another device than ``z``.
+
+    Notes
+    -----
+    Differentiable twice and more with respect to z, κ and λ. One tensor of z's size is saved: z itself.
+    Chapter: *APA and AGLU* (``book/mechanisms/apa``), equation ``eq-apa-eta``.
+
+    References
+    ----------
+    Alexandridis, Deng, Nguyen, Luo (2025), Adaptive Parametric Activation, Eq. 5.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from companion.functional import apa
+    >>> apa(torch.tensor([-1.0, 0.0, 1.0]), kappa=1.0, lam=1.0)
+    tensor([0.2689, 0.5000, 0.7311])
+    """
+    return _apply(z, kappa, lam, dim, gated=False)
+
+
+def aglu(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
+    r"""Adaptive gated linear unit: the input times its own APA.
+
+    .. math:: \operatorname{AGLU}(z, \kappa, \lambda) = z\,(1 + \lambda e^{-\kappa z})^{-1/\lambda}
+
+    :math:`\kappa = \lambda = 1` is SiLU; :math:`\kappa \to \infty` tends to ReLU, :math:`\lambda \to \infty` to the
+    identity; :math:`\kappa = 1.702, \lambda = 1` approximates GELU to 0.021.
+
+    Parameters
+    ----------
+    z : Tensor
+        Input of any shape, device and floating dtype.
+    kappa : float or Tensor
+        Gain: a number, a 0-d tensor, or one value per channel, shape ``(z.shape[dim],)``.
+    lam : float or Tensor
+        Asymmetry λ ≥ 0, same shapes. 0 gives z times the Gumbel curve, ``inf`` the identity. A negative number is
+        refused; a negative value in a tensor gives NaN, because the values of tensors are not inspected.
+    dim : int
+        The dimension of ``z`` along which per-channel parameters lie.
+
+    Returns
+    -------
+    Tensor
+        Shape and dtype of ``z``. float16 and bfloat16 are computed in float32. At z = ±∞ it is the limit, NaN gives NaN.
+
+    Raises
+    ------
+    TypeError
+        If ``z`` or a parameter has no floating dtype.
+    ValueError
+        If λ is a negative number, a parameter has the wrong shape, or lies on another device than ``z``.
+
+    Notes
+    -----
+    The derivative with respect to λ printed in the paper (Eq. 8) lacks a term; this is the true one.
+    Differentiable twice and more with respect to z, κ and λ. One tensor of z's size is saved: z itself.
+    Chapter: *APA and AGLU* (``book/mechanisms/apa``), equation ``eq-apa-aglu``.
+
+    References
+    ----------
+    Alexandridis, Deng, Nguyen, Luo (2025), Adaptive Parametric Activation, Eq. 6.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from companion.functional import aglu
+    >>> z = torch.tensor([-1.0, 0.0, 1.0])
+    >>> torch.allclose(aglu(z, kappa=1.0, lam=1.0), torch.nn.functional.silu(z))
+    True
+    """
+    return _apply(z, kappa, lam, dim, gated=True)
+
+
+def _apply(z: Tensor, kappa: Parameter, lam: Parameter, dim: int, gated: bool) -> Tensor:
+    check_floating("z", z)
+    check_parameter("kappa", kappa, z, dim)
+    check_parameter("lam", lam, z, dim, minimum=0.0)
+    kappa, lam = _broadcastable(kappa, z, dim), _broadcastable(lam, z, dim)
+    function = _Traced if transformed() else _Eager
+    result: Tensor = function.apply(z, kappa, lam, gated)
+    return result
+
+
+def _broadcastable(parameter: Parameter, z: Tensor, dim: int) -> Parameter:
+    """In the dtype of the computation, with the shape that broadcasts against z."""
+    if not isinstance(parameter, Tensor):
+        return float(parameter)
+    parameter = parameter.to(reference.compute_dtype(z.dtype))
+    if parameter.ndim == 0:
+        return parameter
+    shape = [1] * z.ndim
+    shape[dim] = -1
+    return parameter.view(shape)
+
+
+# --- plain torch -------------------------------------------------------------------------------------------------
+
+
+def _forward(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
+    x = z.to(reference.compute_dtype(z.dtype))
+    return reference.value(x, reference.curve(x, kappa, lam), gated).to(z.dtype)
+
+
+def _first(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> reference.First:
+    return reference.first(reference.curve(z.to(reference.compute_dtype(z.dtype)), kappa, lam), gated)
+
+
+def _reduce(gradient: Tensor, parameter: Parameter) -> Tensor | None:
+    """Sum a gradient over everything that the parameter was broadcast along."""
+    return gradient.sum_to_size(parameter.shape) if isinstance(parameter, Tensor) else None
+
+
+def _backward(
+    grad: Tensor, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    f = _first(z, kappa, lam, gated)
+    g = grad.to(f.z.dtype)
+    return (g * f.z).to(z.dtype), _reduce(g * f.kappa, kappa), _reduce(g * f.lam, lam)
+
+
+def _double_backward(
+    c_z: Tensor | None,
+    c_kappa: Tensor | None,
+    c_lam: Tensor | None,
+    grad: Tensor,
+    z: Tensor,
+    kappa: Parameter,
+    lam: Parameter,
+    gated: bool,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The gradients of g, z, κ, λ for the map (g, z, κ, λ) → (g f_z, Σ g f_κ, Σ g f_λ)."""
+    c = reference.curve(z.to(reference.compute_dtype(z.dtype)), kappa, lam)
+    f, f2 = reference.first(c, gated), reference.second(c, gated)
+    g = grad.to(c.z.dtype)
+    zero = torch.zeros_like(c.z)
+    u = zero if c_z is None else c_z.to(c.z.dtype)
+    v = zero if c_kappa is None else c_kappa
+    w = zero if c_lam is None else c_lam
+    return (
+        (u * f.z + v * f.kappa + w * f.lam).to(grad.dtype),
+        (g * (u * f2.zz + v * f2.z_kappa + w * f2.z_lam)).to(z.dtype),
+        _reduce(g * (u * f2.z_kappa + v * f2.kappa_kappa + w * f2.kappa_lam), kappa),
+        _reduce(g * (u * f2.z_lam + v * f2.kappa_lam + w * f2.lam_lam), lam),
+    )
+
+
+# --- eager: the lean loop on a CPU, the kernel on a GPU -------------------------------------------------------------
+
+
+def _forward_eager(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
+    who = choose(z)
+    if who != "torch":
+        return kernel.forward(z, kappa, lam, gated, simulated=who == "simulator")
+    if _lean(z, kappa, lam):
+        return reference.forward_in_chunks(z, kappa, lam, gated)
+    return _forward(z, kappa, lam, gated)
+
+
+def _backward_eager(
+    grad: Tensor, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    who = choose(z)
+    if who != "torch":
+        grad_z, grad_kappa, grad_lam = kernel.backward(grad, z, kappa, lam, gated, simulated=who == "simulator")
+    elif _lean(z, kappa, lam):
+        grad_z, grad_kappa, grad_lam = reference.backward_in_chunks(grad, z, kappa, lam, gated)
+    else:
+        return _backward(grad, z, kappa, lam, gated)
+    return (
+        grad_z,
+        grad_kappa if isinstance(kappa, Tensor) else None,
+        grad_lam if isinstance(lam, Tensor) else None,
+    )
+
+
+def _lean(z: Tensor, kappa: Parameter, lam: Parameter) -> bool:
+    scalar = all(not isinstance(p, Tensor) or p.ndim == 0 for p in (kappa, lam))
+    return scalar and z.device.type == "cpu" and z.dtype != torch.float64
+
+
+# --- autograd ----------------------------------------------------------------------------------------------------
+
+
+def _save(ctx: Any, tensors: tuple[Any, ...], gated: bool) -> None:
+    """Save the tensors among (…, κ, λ), and keep the numbers."""
+    ctx.gated = gated
+    ctx.numbers = [None if isinstance(x, Tensor) else x for x in tensors]
+    ctx.save_for_backward(*(x for x in tensors if isinstance(x, Tensor)))
+    ctx.save_for_forward(*(x for x in tensors if isinstance(x, Tensor)))
+    ctx.set_materialize_grads(False)
+
+
+def _saved(ctx: Any) -> list[Any]:
+    tensors = iter(ctx.saved_tensors)
+    return [next(tensors) if number is None else number for number in ctx.numbers]
+
+
+class _Gradients(torch.autograd.Function):
+    """(g, z, κ, λ) → the three gradients, in plain torch; its own backward is :func:`_double_backward`."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        grad: Tensor, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        return _backward(grad, z, kappa, lam, gated)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _save(ctx, inputs[:-1], inputs[-1])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+        if all(c is None for c in cotangents):
+            return None, None, None, None, None
+        return (*_double_backward(*cotangents, *_saved(ctx), ctx.gated), None)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise NotImplementedError(
+            "apa, aglu: forward-mode differentiation of the backward pass is not supported; "
+            "use reverse over reverse (create_graph=True) or reverse over forward (torch.func.jvp inside grad)"
+        )
+
+
+class _EagerGradients(_Gradients):
+    """The same, computed by whoever the backend names."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(
+        grad: Tensor, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        return _backward_eager(grad, z, kappa, lam, gated)
+
+
+class _Traced(torch.autograd.Function):
+    """(z, κ, λ) → η or zη in plain torch, for compilers and function transforms."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
+        return _forward(z, kappa, lam, gated)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _save(ctx, inputs[:-1], inputs[-1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
+        if grad is None:
+            return None, None, None, None
+        arguments = (grad, *_saved(ctx), ctx.gated)
+        if torch.is_grad_enabled():
+            return (*_Gradients.apply(*arguments), None)
+        return (*_backward(*arguments), None)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        z, kappa, lam = _saved(ctx)
+        f = _first(z, kappa, lam, ctx.gated)
+        total = torch.zeros_like(f.z)
+        for partial, tangent in zip(f, tangents[:3], strict=True):
+            if tangent is not None:
+                total = total + partial * tangent
+        return total.to(z.dtype)
+
+
+class _Eager(_Traced):
+    """The same, computed by whoever the backend names."""
+
+    generate_vmap_rule = False
+
+    @staticmethod
+    def forward(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
+        return _forward_eager(z, kappa, lam, gated)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
+        if grad is None:
+            return None, None, None, None
+        arguments = (grad, *_saved(ctx), ctx.gated)
+        if torch.is_grad_enabled():
+            return (*_EagerGradients.apply(*arguments), None)
+        return (*_backward_eager(*arguments), None)

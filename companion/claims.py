@@ -1,0 +1,234 @@
+"""The ledger of claims: what the papers say, and verdicts that are computed.
+
+A claim is a row in ``data/claims/<mechanism>.yaml``: our paraphrase, its place in the paper, and the function
+that judges it. That function computes; nobody types a verdict. It works with the registered formulas, with
+the papers' tables in ``data/published``, or with our own results in ``data/results``.
+"""
+
+import csv
+import importlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, get_args
+
+from companion.results import data_path
+
+__all__ = ["Claim", "Status", "Verdict", "column", "ledger", "published", "table"]
+
+Status = Literal["holds", "holds in part", "does not hold", "not tested"]
+
+_KEYS = ("id", "claim", "source", "check", "chapter")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check found.
+
+    Attributes
+    ----------
+    status : str
+        "holds", "holds in part", "does not hold", or "not tested": nothing that we have can decide it.
+    evidence : str
+        One sentence with the numbers.
+    """
+
+    status: Status
+    evidence: str
+
+    def __post_init__(self) -> None:
+        if self.status not in get_args(Status):
+            raise ValueError(f"status: {self.status!r} is unknown; allowed are {', '.join(get_args(Status))}")
+        if not self.evidence.endswith("."):
+            raise ValueError(f"evidence: {self.evidence!r} is not a sentence")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of a paper.
+
+    Attributes
+    ----------
+    id : str
+        Unique in its ledger.
+    claim : str
+        Our paraphrase.
+    source : str
+        Section, equation or table of the paper.
+    check : str
+        "module:function" of what judges it. The function takes nothing and returns a `Verdict`.
+    chapter : str
+        The chapter that discusses it.
+    """
+
+    id: str
+    claim: str
+    source: str
+    check: str
+    chapter: str
+
+    def verdict(self) -> Verdict:
+        """Compute the verdict.
+
+        Returns
+        -------
+        Verdict
+            Status and evidence.
+
+        Raises
+        ------
+        AttributeError
+            If the function that the claim names does not exist.
+        """
+        module, _, function = self.check.partition(":")
+        verdict: Verdict = getattr(importlib.import_module(module), function)()
+        return verdict
+
+
+def ledger(mechanism: str) -> list[Claim]:
+    """Return the claims of a mechanism's paper.
+
+    Parameters
+    ----------
+    mechanism : str
+        For example "apa".
+
+    Returns
+    -------
+    list of Claim
+        In the order of the file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the mechanism has no ledger.
+    ValueError
+        If a row lacks a key, has an unknown one, holds something else than text, or repeats an id.
+
+    Examples
+    --------
+    >>> ledger("apa")[0].source
+    'Section III-A, Eq. 2'
+    """
+    import yaml
+
+    path = data_path() / "claims" / f"{mechanism}.yaml"
+    rows: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    claims: dict[str, Claim] = {}
+    for number, row in enumerate(rows, start=1):
+        if sorted(row) != sorted(_KEYS) or not all(isinstance(text, str) and text for text in row.values()):
+            raise ValueError(
+                f"{path.name}: row {number} has {row}; every row has text for exactly {', '.join(_KEYS)}"
+            )
+        if row["id"] in claims:
+            raise ValueError(f"{path.name}: the id {row['id']!r} occurs twice")
+        claims[row["id"]] = Claim(**row)
+    return list(claims.values())
+
+
+def table(mechanism: str, *ids: str) -> str:
+    """Return claims with their verdicts as a Markdown table.
+
+    Parameters
+    ----------
+    mechanism : str
+        For example "apa".
+    *ids : str
+        Which claims, in this order; all where none is named.
+
+    Returns
+    -------
+    str
+        Markdown with the columns Claim, Source, Verdict, Evidence.
+
+    Raises
+    ------
+    KeyError
+        If an id is not in the ledger.
+
+    Examples
+    --------
+    >>> print(table("apa", "silu").splitlines()[0])
+    | Claim | Source | Verdict | Evidence |
+    """
+    claims = {claim.id: claim for claim in ledger(mechanism)}
+    unknown = [name for name in ids if name not in claims]
+    if unknown:
+        raise KeyError(f"ids: {', '.join(unknown)} not in the ledger of {mechanism!r}")
+    lines = ["| Claim | Source | Verdict | Evidence |", "| --- | --- | --- | --- |"]
+    for claim in [claims[name] for name in ids or claims]:
+        verdict = claim.verdict()
+        cells = claim.claim, claim.source, f"**{verdict.status}**", verdict.evidence
+        lines.append(f"| {' | '.join(_escaped(cell) for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def _escaped(cell: str) -> str:
+    if cell.startswith("**"):  # the verdict, in bold
+        return cell
+    plain = " ".join(cell.split())
+    for special in "|*$_":
+        plain = plain.replace(special, f"\\{special}")
+    return re.sub(r"(?<!\w)-(?=\d)", "−", plain)
+
+
+@cache
+def _read(name: str) -> tuple[dict[str, str], ...]:
+    path = data_path() / "published" / f"{name}.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file))
+
+
+def published(name: str) -> list[dict[str, str]]:
+    """Return a table of a paper, as it was printed.
+
+    Parameters
+    ----------
+    name : str
+        The file in ``data/published`` without its ending: "apa-table-2".
+
+    Returns
+    -------
+    list of dict
+        A row each, by column; everything is text, and an empty text where the paper has no number.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such table.
+
+    Examples
+    --------
+    >>> published("apa-table-18")
+    [{'method': 'channel specific', 'top1': '57.5'}, {'method': 'channel shared', 'top1': '57.9'}]
+    """
+    return [dict(row) for row in _read(name)]
+
+
+def column(name: str, of: str) -> dict[str, float]:
+    """Return the numbers in one column of a paper's table.
+
+    Parameters
+    ----------
+    name : str
+        The table, as `published` takes it. It has a column "method".
+    of : str
+        The column.
+
+    Returns
+    -------
+    dict
+        Number by method. Methods without a number, or with a word in its place, are left out.
+
+    Examples
+    --------
+    >>> column("apa-table-18", "top1")
+    {'channel specific': 57.5, 'channel shared': 57.9}
+    """
+    numbers = {}
+    for row in published(name):
+        try:
+            numbers[row["method"]] = float(row[of])
+        except ValueError:
+            continue
+    return numbers

@@ -1,0 +1,1 @@
+"""From a CUDA source to a torch operator: compile, cache, launch, choose."""

@@ -1,0 +1,143 @@
+"""From a .cu source to a cubin, without a GPU or a driver, and cached on disk.
+
+NVRTC is the one that torch's own wheels bring, so the cubin suits the driver that torch runs on.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import tempfile
+from pathlib import Path
+
+#: Where ``common.cuh`` lies; every kernel may include from here.
+INCLUDE = Path(__file__).parent
+
+#: No ``-ftz=true`` and no ``--use_fast_math``: a kernel that wants an approximation names it.
+OPTIONS = ("-std=c++17", "-ftz=false", "-default-device")
+
+
+class CompileError(RuntimeError):
+    """NVRTC refused a source; the message is its log."""
+
+
+def cache_directory() -> Path:
+    """Where compiled kernels are kept: ``$COMPANION_CACHE``, else the user's cache, else a temporary folder."""
+    wanted = os.environ.get("COMPANION_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for candidate in ([Path(wanted)] if wanted else []) + [base / "companion"]:
+        try:
+            candidate.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=candidate):
+                return candidate
+        except OSError:
+            continue  # a read-only home
+    fallback = Path(tempfile.gettempdir()) / f"companion-{os.getuid()}"
+    fallback.mkdir(parents=True, exist_ok=True)
+    return fallback
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that other processes see whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as handle:
+        handle.write(content)
+    os.replace(handle.name, path)
+
+
+def compiler_version() -> tuple[int, int]:
+    """The version of NVRTC."""
+    nvrtc = _nvrtc()
+    _, major, minor = nvrtc.nvrtcVersion()
+    return int(major), int(minor)
+
+
+def cubin(source: Path, arch: int) -> Path:
+    """Compile a source for one architecture, or find it compiled.
+
+    Parameters
+    ----------
+    source : Path
+        A .cu file whose kernels are ``extern "C"``.
+    arch : int
+        Compute capability times ten: 75, 80, 90, 100, 120.
+
+    Returns
+    -------
+    Path
+        Of the cubin in :func:`cache_directory`.
+
+    Raises
+    ------
+    CompileError
+        If NVRTC is not installed, refuses the source, or does not know the architecture.
+    """
+    text = source.read_text()
+    key = hashlib.sha256()
+    for part in (text, *_included(text, source.parent), *OPTIONS, str(arch), str(compiler_version())):
+        key.update(part.encode() + b"\0")
+    path = cache_directory() / "cubin" / f"{source.stem}-sm{arch}-{key.hexdigest()[:20]}.cubin"
+    if not path.exists():
+        write_atomically(path, compile_to_cubin(text, source.name, arch))
+    return path
+
+
+def compile_to_cubin(text: str, name: str, arch: int) -> bytes:
+    """Run NVRTC; nothing is cached."""
+    nvrtc = _nvrtc()
+    _, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
+    options = [*OPTIONS, f"-arch=sm_{arch}", f"-I{INCLUDE}", *(f"-I{d}" for d in _cuda_headers())]
+    try:
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            _, size = nvrtc.nvrtcGetProgramLogSize(program)
+            log = b" " * size
+            nvrtc.nvrtcGetProgramLog(program, log)
+            reason = log.decode(errors="replace").strip("\0 \n")
+            raise CompileError(f"{name} for sm_{arch}: {reason or status.name}")
+        _, size = nvrtc.nvrtcGetCUBINSize(program)
+        code = b" " * size
+        nvrtc.nvrtcGetCUBIN(program, code)
+        return code
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+@functools.cache
+def _nvrtc():  # type: ignore[no-untyped-def]
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except Exception as error:  # a missing package, a missing library, or one that does not load
+        raise CompileError(
+            f"NVRTC could not be loaded ({error}); it comes with torch's CUDA wheels: "
+            'install the extra "gpu" (pip install "rethinking-the-neuron[gpu]")'
+        ) from error
+    return nvrtc
+
+
+@functools.cache
+def _cuda_headers() -> tuple[Path, ...]:
+    """The folder of cuda_fp16.h, and the folder beside it in which CUDA 13 keeps its C++ headers."""
+    from cuda import pathfinder
+
+    found = pathfinder.find_nvidia_header_directory("cudart")
+    if found is None:
+        raise CompileError("CUDA's headers were not found; they come with the package nvidia-cuda-runtime")
+    folder = Path(found)
+    return tuple(d for d in (folder, folder / "cccl") if d.is_dir())
+
+
+def _included(text: str, beside: Path) -> list[str]:
+    """The text of the project's own headers that a source includes, directly or through another."""
+    texts: list[str] = []
+    for name in re.findall(r'#include "([^"]+)"', text):
+        for folder in (beside, INCLUDE):
+            if (folder / name).exists():
+                content = (folder / name).read_text()
+                texts += [content, *_included(content, folder)]
+                break
+    return texts

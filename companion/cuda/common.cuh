@@ -1,0 +1,237 @@
+// What every kernel needs: conversions, approximate instructions, vectorised access, sums over a warp or a block.
+//
+// A kernel's arithmetic is float32 whatever its elements are. Elements are read and written in packs of 16 bytes,
+// the widest access that a thread can make; `map_range` takes care of ranges that begin or end inside a pack.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace companion {
+
+using int64 = long long;
+
+constexpr unsigned full_warp = 0xffffffffu;
+constexpr int warp_size = 32;
+constexpr int pack_bytes = 16;
+
+// --- conversions ---
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+template <typename T>
+__device__ __forceinline__ T from_float(float x);
+template <>
+__device__ __forceinline__ float from_float<float>(float x) { return x; }
+template <>
+__device__ __forceinline__ __half from_float<__half>(float x) { return __float2half_rn(x); }
+template <>
+__device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+
+// --- the special-function unit: one instruction each, errors as the PTX manual states them ---
+
+// 2^x, relative error 2^-22; a subnormal result is kept
+__device__ __forceinline__ float approx_exp2(float x) {
+#ifdef COMPANION_SIMULATOR
+    return simulator::approx_exp2(x);
+#else
+    float y;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+// the same in fewer instructions; a subnormal result becomes 0
+__device__ __forceinline__ float approx_exp2_ftz(float x) {
+#ifdef COMPANION_SIMULATOR
+    return simulator::approx_exp2_ftz(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+// log2(x) of a normal x, absolute error 2^-22 near 1
+__device__ __forceinline__ float approx_log2_ftz(float x) {
+#ifdef COMPANION_SIMULATOR
+    return simulator::approx_log2(x);
+#else
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+// 1/x of a normal x, error one unit in the last place; a subnormal result becomes 0
+__device__ __forceinline__ float approx_reciprocal_ftz(float x) {
+#ifdef COMPANION_SIMULATOR
+    return simulator::approx_reciprocal(x);
+#else
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+// 2^x to 0.6 units in the last place, for -126 <= x <= 127: 2^n 2^f with |f| <= 1/2.
+// `correction` is added to f: what rounding took from x.
+__device__ __forceinline__ float accurate_exp2(float x, float correction) {
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which lands in the low bits
+    const float shifted = x + magic;
+    const float f = (x - (shifted - magic)) + correction;
+    const float scale = __int_as_float((__float_as_int(shifted) - __float_as_int(magic) + 127) << 23);
+    // polynomial of 2^f on [-1/2, 1/2], relative error 9e-9 before rounding
+    float p = 1.54614478e-4f;
+    p = fmaf(p, f, 1.33908668e-3f);
+    p = fmaf(p, f, 9.61805694e-3f);
+    p = fmaf(p, f, 5.55035695e-2f);
+    p = fmaf(p, f, 2.40226507e-1f);
+    p = fmaf(p, f, 6.93147182e-1f);
+    p = fmaf(p, f, 1.0f);
+    return p * scale;
+}
+
+// ln(1 + t) to two units in the last place, for 0 <= t <= 2^125: 1 + t = 2^k (1 + f) with f in [-1/4, 1/2).
+// f comes from t and not from the rounded 1 + t, so nothing of a small t is lost.
+__device__ __forceinline__ float accurate_log1p(float t) {
+    const int k_shifted = (__float_as_int(1.0f + t) - 0x3f400000) & 0xff800000;  // k 2^23; 0x3f400000 is 0.75
+    const float scale = __int_as_float(0x3f800000 - k_shifted);                  // 2^-k
+    const float f = fmaf(t, scale, scale - 1.0f);
+    // polynomial of (ln(1 + f) - f)/f^2, relative error of the logarithm 2.8e-8 before rounding
+    float p = 5.412071993e-2f;
+    p = fmaf(p, f, -1.206634977e-1f);
+    p = fmaf(p, f, 1.498388373e-1f);
+    p = fmaf(p, f, -1.682295155e-1f);
+    p = fmaf(p, f, 1.997709059e-1f);
+    p = fmaf(p, f, -2.499343565e-1f);
+    p = fmaf(p, f, 3.333354818e-1f);
+    p = fmaf(p, f, -5.000006075e-1f);
+    const float ln_2_shifted = 8.262958294e-8f;  // ln 2 / 2^23
+    return fmaf(__int2float_rn(k_shifted), ln_2_shifted, fmaf(f * f, p, f));
+}
+
+// The smaller and the larger of two numbers; NaN if one is NaN, unlike fminf and fmaxf.
+__device__ __forceinline__ float at_most(float x, float bound) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(bound));
+    return y;
+#else
+    return x > bound ? bound : x;
+#endif
+}
+
+__device__ __forceinline__ float at_least(float x, float bound) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(bound));
+    return y;
+#else
+    return x < bound ? bound : x;
+#endif
+}
+
+// --- vectorised access ---
+
+template <typename T>
+struct alignas(pack_bytes) Pack {
+    static constexpr int size = pack_bytes / sizeof(T);
+    T element[size];
+};
+
+template <typename T>
+__device__ __forceinline__ Pack<T> load_pack(const T* address) {
+    const uint4 bits = *reinterpret_cast<const uint4*>(address);
+    Pack<T> pack;
+    *reinterpret_cast<uint4*>(pack.element) = bits;
+    return pack;
+}
+
+template <typename T>
+__device__ __forceinline__ void store_pack(T* address, const Pack<T>& pack) {
+    *reinterpret_cast<uint4*>(address) = *reinterpret_cast<const uint4*>(pack.element);
+}
+
+__device__ __forceinline__ unsigned misalignment(const void* address) {
+    return static_cast<unsigned>(reinterpret_cast<unsigned long long>(address) % pack_bytes);
+}
+
+// out[i] = f({in[0][i], in[1][i], ...}) for i in [0, length), by `threads` threads of which this is number `thread`.
+// Packs where all pointers share an alignment; single elements before the first pack, after the last, and where
+// the pointers disagree. The next pack is loaded before the present one is computed: memory and arithmetic overlap.
+template <int inputs, typename T, typename F>
+__device__ __forceinline__ void map_range(T* out, const T* const (&in)[inputs], int64 length, int thread, int threads,
+                                          F f) {
+    constexpr int size = Pack<T>::size;
+    const unsigned offset = misalignment(out);
+    bool packable = true;
+#pragma unroll
+    for (int k = 0; k < inputs; ++k) packable = packable && misalignment(in[k]) == offset;
+    int64 head = packable ? (pack_bytes - offset) % pack_bytes / sizeof(T) : length;
+    head = head < length ? head : length;
+    const int64 packs = (length - head) / size;
+
+    Pack<T> present[inputs], next[inputs];
+    auto load = [&](Pack<T>(&pack)[inputs], int64 p) {
+#pragma unroll
+        for (int k = 0; k < inputs; ++k) pack[k] = load_pack(in[k] + head + p * size);
+    };
+    if (thread < packs) load(present, thread);
+    for (int64 p = thread; p < packs; p += threads) {
+        if (p + threads < packs) load(next, p + threads);
+        Pack<T> result;
+#pragma unroll
+        for (int j = 0; j < size; ++j) {
+            float x[inputs];
+#pragma unroll
+            for (int k = 0; k < inputs; ++k) x[k] = to_float(present[k].element[j]);
+            result.element[j] = from_float<T>(f(x));
+        }
+        store_pack(out + head + p * size, result);
+#pragma unroll
+        for (int k = 0; k < inputs; ++k) present[k] = next[k];
+    }
+
+    const int64 singles = length - packs * size;
+    for (int64 n = thread; n < singles; n += threads) {
+        const int64 i = n < head ? n : n + packs * size;
+        float x[inputs];
+#pragma unroll
+        for (int k = 0; k < inputs; ++k) x[k] = to_float(in[k][i]);
+        out[i] = from_float<T>(f(x));
+    }
+}
+
+// --- sums; the order of the additions is fixed, so the result is the same at every run ---
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int distance = warp_size / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(full_warp, x, distance);
+    return x;
+}
+
+__device__ __forceinline__ double warp_sum(double x) {
+#pragma unroll
+    for (int distance = warp_size / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(full_warp, x, distance);
+    return x;
+}
+
+// The sum over a block whose size is a multiple of 32, known to thread 0 alone. `scratch` holds one value per warp.
+template <typename T>
+__device__ __forceinline__ T block_sum(T x, T* scratch) {
+    const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
+    x = warp_sum(x);
+    __syncthreads();  // an earlier sum may still be reading scratch
+    if (lane == 0) scratch[warp] = x;
+    __syncthreads();
+    if (warp == 0) {
+        x = lane < static_cast<int>(blockDim.x) / warp_size ? scratch[lane] : T(0);
+        x = warp_sum(x);
+    }
+    return x;
+}
+
+}  // namespace companion

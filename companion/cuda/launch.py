@@ -1,0 +1,113 @@
+"""Launch compiled kernels: on a GPU through CuPy, on a CPU through the simulator. One call for both."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from companion.cuda import build
+
+#: What a kernel may be given: a tensor or None for a pointer, a NumPy scalar of the parameter's type for a number.
+Arguments = Sequence[Any]
+
+
+class Kernels:
+    """The kernels of one .cu file.
+
+    Parameters
+    ----------
+    source : Path
+        The file.
+    names : sequence of str
+        Its ``extern "C"`` kernels.
+
+    Notes
+    -----
+    Nothing is compiled or imported before the first launch. On a GPU the cubin is compiled by NVRTC (seconds, once
+    per machine and architecture, then cached) and loaded through CuPy (once per process and device).
+    """
+
+    def __init__(self, source: Path, names: Sequence[str]) -> None:
+        self.source = source
+        self.names = tuple(names)
+        self._functions: dict[int, dict[str, Any]] = {}
+
+    def launch(
+        self,
+        name: str,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        arguments: Arguments,
+        device: torch.device,
+        simulated: bool = False,
+    ) -> None:
+        """Launch on ``device``'s current stream; simulated, run on the CPU and return when done.
+
+        Raises
+        ------
+        RuntimeError
+            If CuPy is missing, or a kernel that was never loaded meets the capture of a CUDA graph.
+        CompileError, SimulatorError
+            If the source cannot be compiled.
+        """
+        if simulated:
+            self._simulator().launch(name, grid, block, arguments)
+            return
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        functions = self._functions.get(index)
+        if functions is None:
+            functions = self._load(index)
+        pointers = [a.data_ptr() if isinstance(a, Tensor) else 0 if a is None else a for a in arguments]
+        stream = torch.cuda.current_stream(index).cuda_stream
+        if index == torch.cuda.current_device():
+            functions[name](grid, block, pointers, stream=_stream(stream))
+        else:
+            with torch.cuda.device(index):
+                functions[name](grid, block, pointers, stream=_stream(stream))
+
+    def warmup(self, device: torch.device | str = "cuda") -> None:
+        """Compile and load for a device now, so that a CUDA graph may be captured and no first call is slow."""
+        index = torch.device(device).index
+        self._load(index if index is not None else torch.cuda.current_device())
+
+    def _load(self, index: int) -> dict[str, Any]:
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                f"{self.source.name} is not loaded yet, and loading is not allowed while a CUDA graph is captured; "
+                "call the operator once, or companion.warmup(), before the capture"
+            )
+        cupy = _cupy()
+        with torch.cuda.device(index):
+            major, minor = torch.cuda.get_device_capability(index)
+            module = cupy.RawModule(path=str(build.cubin(self.source, 10 * major + minor)))
+            functions = {name: module.get_function(name) for name in self.names}
+        self._functions[index] = functions
+        return functions
+
+    @functools.cache  # noqa: B019 - a handful of Kernels live as long as the process
+    def _simulator(self) -> Any:
+        from companion import simulator
+
+        return simulator.load(self.source, self.names, include=(build.INCLUDE,))
+
+
+@functools.cache
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise RuntimeError(
+            "the kernel backend needs CuPy; install one of cupy-cuda12x and cupy-cuda13x, whichever has the CUDA "
+            'version of your torch, or use companion.backend("torch")'
+        ) from error
+    return cupy
+
+
+def _stream(pointer: int) -> Any:
+    """torch's stream as CuPy's: taken at every launch, because the current stream belongs to the thread."""
+    return _cupy().cuda.ExternalStream(pointer)

@@ -1,0 +1,142 @@
+"""Who computes, and what every operator checks before it does.
+
+An operator has up to three implementations of the same mathematics: plain torch, the CUDA kernel on a GPU,
+and the same kernel in the CPU simulator. :func:`backend` chooses; :func:`choose` is how an operator asks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from types import TracebackType
+from typing import Any
+
+import torch
+
+BACKENDS = ("auto", "torch", "kernel", "simulator")
+
+#: The dtypes that kernels are instantiated for, and the suffix of the kernel's name.
+KERNEL_DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+
+_selected = "auto"
+
+
+class _Selection(str):
+    """The name of the backend that was just selected; as a context manager it restores the one before."""
+
+    _previous: str
+
+    def __enter__(self) -> _Selection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _selected
+        _selected = self._previous
+
+
+def backend(name: str | None = None) -> str | Any:
+    """Choose who computes, or ask who would.
+
+    Parameters
+    ----------
+    name : {"auto", "torch", "kernel", "simulator"}, optional
+        ``"auto"``: a CUDA tensor goes to the kernel (to torch when CuPy is missing), a CPU tensor to torch.
+        ``"torch"``: plain torch, everywhere. ``"kernel"``: the kernel; a CPU tensor is an error.
+        ``"simulator"``: the kernel's source, run on the CPU, for tests and for readers; needs g++.
+        Whatever is chosen, :func:`torch.compile` and the transforms of :mod:`torch.func` see plain torch.
+
+    Returns
+    -------
+    str
+        Without a name: who would compute for a tensor on the default accelerator: ``"kernel"``, ``"torch"``
+        or ``"simulator"``. With a name: the name; used in a ``with`` statement, it restores the former choice.
+
+    Raises
+    ------
+    ValueError
+        If the name is none of the four.
+
+    Notes
+    -----
+    The choice holds for the whole process, not for one thread.
+
+    Examples
+    --------
+    >>> import companion
+    >>> with companion.backend("torch"):
+    ...     companion.backend()
+    'torch'
+    """
+    global _selected
+    if name is None:
+        if _selected != "auto":
+            return _selected
+        return "kernel" if torch.cuda.is_available() and _cupy_is_installed() else "torch"
+    if name not in BACKENDS:
+        raise ValueError(f"backend: got {name!r}, allowed are {', '.join(map(repr, BACKENDS))}")
+    selection = _Selection(name)
+    selection._previous = _selected
+    _selected = name
+    return selection
+
+
+def _cupy_is_installed() -> bool:
+    return importlib.util.find_spec("cupy") is not None
+
+
+def choose(z: torch.Tensor) -> str:
+    """Who computes for this tensor in eager mode: "torch", "kernel" or "simulator"."""
+    if _selected == "torch" or z.dtype not in KERNEL_DTYPES:
+        return "torch"
+    if _selected == "auto":
+        return "kernel" if z.is_cuda and _cupy_is_installed() else "torch"
+    if _selected == "kernel" and not z.is_cuda:
+        raise RuntimeError(
+            f"backend 'kernel': the tensor is on {z.device}, the kernel needs a CUDA device; "
+            "move the tensor, or use backend 'auto', 'torch' or 'simulator'"
+        )
+    if _selected == "simulator" and z.device.type != "cpu":
+        raise RuntimeError(f"backend 'simulator': the tensor is on {z.device}, the simulator needs the CPU")
+    return _selected
+
+
+def transformed() -> bool:
+    """Whether a compiler or a function transform is looking: then only plain torch can be traced."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
+def check_floating(name: str, value: torch.Tensor) -> None:
+    """Refuse what is no tensor of floating dtype."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name}: got {type(value).__name__}, allowed is a torch.Tensor of floating dtype")
+    if not value.is_floating_point():
+        raise TypeError(f"{name}: got dtype {value.dtype}, allowed is a floating dtype such as torch.float32")
+
+
+def check_parameter(
+    name: str, value: float | torch.Tensor, z: torch.Tensor, dim: int, *, minimum: float | None = None
+) -> None:
+    """Refuse a parameter that is neither a number, nor 0-d, nor one value per channel of ``z`` along ``dim``."""
+    if isinstance(value, torch.Tensor):
+        check_floating(name, value)
+        if value.device != z.device:
+            raise ValueError(f"{name}: got device {value.device}, allowed is the device of z, {z.device}")
+        if value.ndim == 0:
+            return
+        if z.ndim == 0 or not -z.ndim <= dim < z.ndim:
+            raise ValueError(
+                f"{name}: got shape {tuple(value.shape)} with dim={dim}, but z has {z.ndim} dimensions; "
+                "allowed is a number, a 0-d tensor, or one value per channel along an existing dim"
+            )
+        if value.ndim != 1 or value.shape[0] != z.shape[dim]:
+            raise ValueError(
+                f"{name}: got shape {tuple(value.shape)}, allowed is a number, a 0-d tensor, "
+                f"or shape ({z.shape[dim]},): one value per channel of z along dim={dim}"
+            )
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        if value != value or (minimum is not None and value < minimum):
+            allowed = "any number" if minimum is None else f"a number ≥ {minimum:g}"
+            raise ValueError(f"{name}: got {value!r}, allowed is {allowed}")
+    else:
+        raise TypeError(f"{name}: got {type(value).__name__}, allowed is a number or a torch.Tensor")

@@ -1,0 +1,377 @@
+"""Data for the experiments, as tensors: split, standardised, and made long-tailed on demand.
+
+The digits come with scikit-learn and need no download. MNIST and CIFAR come through torchvision, with its
+checksums, and lie in ``$COMPANION_DATA`` (default ``~/.cache/companion``).
+"""
+
+import os
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+__all__ = [
+    "Part",
+    "Splits",
+    "data_root",
+    "digits",
+    "frequent_and_rare",
+    "load",
+    "long_tailed",
+    "long_tailed_sizes",
+    "random_crop_and_mirror",
+    "with_long_tail",
+]
+
+_DIGITS_TEST_FRACTION = 0.25
+_VALIDATION_FRACTION = 0.15
+_TORCHVISION = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images and their classes.
+
+    Parameters
+    ----------
+    inputs : Tensor
+        Shape (N, C, H, W), float32.
+    targets : Tensor
+        Shape (N,), int64.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def subset(self, indices: Tensor) -> "Part":
+        """Return the examples at `indices`."""
+        return Part(self.inputs[indices], self.targets[indices])
+
+    def to(self, device: torch.device | str) -> "Part":
+        """Return this part on another device."""
+        return Part(self.inputs.to(device), self.targets.to(device))
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What a training run learns from, what it is tuned on, and what it is judged by.
+
+    Parameters
+    ----------
+    train, validation, test : Part
+        Disjoint.
+    num_classes : int
+        Classes are 0 … num_classes − 1.
+    """
+
+    train: Part
+    validation: Part
+    test: Part
+    num_classes: int
+
+    def to(self, device: torch.device | str) -> "Splits":
+        """Return all parts on another device."""
+        return Splits(
+            self.train.to(device), self.validation.to(device), self.test.to(device), self.num_classes
+        )
+
+
+def digits(seed: int = 0) -> Splits:
+    """Return scikit-learn's 1,797 handwritten digits, 8×8 pixels.
+
+    The test part is the same for every seed: learning rates are tuned with other seeds than those that are
+    evaluated, and no tuning run may see a test image. The seed decides which of the other images train and
+    which validate. All splits are stratified: each part has the classes in the proportions of the whole.
+
+    Parameters
+    ----------
+    seed : int
+        Decides the split into training and validation.
+
+    Returns
+    -------
+    Splits
+        About 1145 training, 202 validation and 450 test images of shape (1, 8, 8), standardised by the mean
+        and the deviation of all training pixels.
+
+    Examples
+    --------
+    >>> splits = digits()
+    >>> splits.train.inputs.shape[1:], len(splits.test)
+    (torch.Size([1, 8, 8]), 450)
+    """
+    rest, test = _digits_rest_and_test()
+    return _standardised(rest, test, seed, num_classes=10)
+
+
+def load(name: str, seed: int = 0, root: Path | str | None = None) -> Splits:
+    """Return a data set by name.
+
+    Parameters
+    ----------
+    name : str
+        "digits", "mnist", "cifar10" or "cifar100".
+    seed : int
+        Decides the split into training and validation. The test part of torchvision's sets is the official
+        one.
+    root : path, optional
+        Where torchvision's files lie or go to; default: `data_root`.
+
+    Returns
+    -------
+    Splits
+        Standardised by the training part's mean and deviation per channel.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    FileNotFoundError
+        If the files are absent and cannot be downloaded.
+    """
+    if name == "digits":
+        return digits(seed)
+    if name not in _TORCHVISION:
+        allowed = ", ".join(["digits", *_TORCHVISION])
+        raise ValueError(f"name is {name!r}; allowed are {allowed}")
+    folder = Path(root) if root is not None else data_root()
+    rest, test = (_torchvision_part(_TORCHVISION[name], folder, train) for train in (True, False))
+    return _standardised(rest, test, seed, num_classes=int(test.targets.max()) + 1)
+
+
+def data_root() -> Path:
+    """Return the folder of downloaded data: ``$COMPANION_DATA``, or ``~/.cache/companion``."""
+    return Path(os.environ.get("COMPANION_DATA") or Path.home() / ".cache" / "companion")
+
+
+def long_tailed_sizes(largest: int, factor: float, num_classes: int) -> list[int]:
+    """Return the class sizes of the exponential long tail, the largest first.
+
+    n_c = n_max · factor^(−c/(C−1)), rounded down, but at least one.
+
+    Parameters
+    ----------
+    largest : int
+        Size of the most frequent class.
+    factor : float
+        Largest size over smallest, at least 1.
+    num_classes : int
+        Number of classes, at least 2.
+
+    Returns
+    -------
+    list of int
+        One size per class.
+
+    Raises
+    ------
+    ValueError
+        If a number is too small.
+
+    References
+    ----------
+    Cao et al. (2019), Learning imbalanced datasets with label-distribution-aware margin loss.
+
+    Examples
+    --------
+    CIFAR-10-LT with factor 100:
+
+    >>> long_tailed_sizes(5000, 100, 10)
+    [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    """
+    if factor < 1:
+        raise ValueError(f"factor is {factor}; allowed is 1 (balanced) or more")
+    if largest < 1 or num_classes < 2:
+        raise ValueError(f"largest is {largest} and num_classes is {num_classes}; allowed are ≥ 1 and ≥ 2")
+    # The 1e-9 keeps 50 from becoming 49 where the power is off by one unit in the last place.
+    sizes = (largest * factor ** (-c / (num_classes - 1)) for c in range(num_classes))
+    return [max(1, int(size + 1e-9)) for size in sizes]
+
+
+def long_tailed(labels: Tensor, factor: float, generator: torch.Generator) -> Tensor:
+    """Choose the examples that turn a data set into a long-tailed one.
+
+    The generator also decides which class gets which size, so that "rare" is not always the same digit. The
+    most frequent class keeps as many examples as the smallest class has; with factor 1 all classes are
+    exactly equal.
+
+    Parameters
+    ----------
+    labels : Tensor
+        Shape (N,), classes 0 … C − 1, each at least once.
+    factor : float
+        Imbalance factor: largest class over smallest, at least 1.
+    generator : torch.Generator
+        On the CPU.
+
+    Returns
+    -------
+    Tensor
+        Indices into `labels`, sorted, without repetition.
+
+    Raises
+    ------
+    ValueError
+        If the factor is below 1 or a class has no examples.
+
+    Examples
+    --------
+    >>> labels = torch.arange(3).repeat(100)
+    >>> kept = long_tailed(labels, 100, torch.Generator().manual_seed(0))
+    >>> sorted(torch.bincount(labels[kept]).tolist())
+    [1, 10, 100]
+    """
+    counts = torch.bincount(labels)
+    if int(counts.min()) == 0:
+        raise ValueError(f"labels has no example of class {int(counts.argmin())}; each class needs one")
+    sizes = long_tailed_sizes(int(counts.min()), factor, len(counts))
+    # The order is drawn first, so that frequent_and_rare finds it again from the seed alone.
+    order = _class_order(len(counts), generator).tolist()
+    kept = []
+    for label, size in zip(order, sizes, strict=True):
+        members = torch.nonzero(labels == label).squeeze(1)
+        kept.append(members[torch.randperm(len(members), generator=generator)[:size]])
+    return torch.cat(kept).sort().values
+
+
+def with_long_tail(splits: Splits, factor: float, seed: int) -> Splits:
+    """Return the splits with a long-tailed training part; validation and test stay as they are.
+
+    Parameters
+    ----------
+    splits : Splits
+        What to thin out.
+    factor : float
+        Imbalance factor, as in `long_tailed`.
+    seed : int
+        Decides which classes are rare and which examples stay.
+
+    Returns
+    -------
+    Splits
+        The same validation and test parts, a smaller training part.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    kept = long_tailed(splits.train.targets, factor, generator)
+    return replace(splits, train=splits.train.subset(kept))
+
+
+def frequent_and_rare(num_classes: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the classes that `with_long_tail` makes frequent and rare for this seed, whatever the factor.
+
+    The paper's borders (more than 100 images, fewer than 20) do not fit small data. Here the three tenths of
+    the classes with the most training images are frequent and the three tenths with the fewest are rare. With
+    factor 1 these groups are a control: their names differ, their sizes do not.
+
+    Parameters
+    ----------
+    num_classes : int
+        Number of classes.
+    seed : int
+        As given to `with_long_tail`.
+
+    Returns
+    -------
+    frequent, rare : Tensor
+        Classes.
+
+    Examples
+    --------
+    >>> frequent, rare = frequent_and_rare(10, seed=0)
+    >>> len(frequent), len(rare), set(frequent.tolist()) & set(rare.tolist())
+    (3, 3, set())
+    """
+    order = _class_order(num_classes, torch.Generator().manual_seed(seed))
+    size = max(1, round(0.3 * num_classes))
+    return order[:size], order[-size:]
+
+
+def random_crop_and_mirror(inputs: Tensor, padding: int = 4) -> Tensor:
+    """Return each image shifted by up to `padding` pixels, zeros outside, and mirrored with probability ½.
+
+    Parameters
+    ----------
+    inputs : Tensor
+        Shape (N, C, H, W).
+    padding : int
+        Largest shift in each direction.
+
+    Returns
+    -------
+    Tensor
+        Shape of `inputs`. Random numbers come from torch's global generator of the CPU.
+
+    Examples
+    --------
+    >>> random_crop_and_mirror(torch.ones(2, 3, 32, 32)).shape
+    torch.Size([2, 3, 32, 32])
+    """
+    n, channels, height, width = inputs.shape
+    device = inputs.device
+    padded = nn.functional.pad(inputs, (padding,) * 4)
+    down, right = torch.randint(0, 2 * padding + 1, (2, n, 1)).to(device)
+    mirrored = torch.rand(n, 1).to(device) < 0.5
+    rows = torch.arange(height, device=device) + down
+    columns = torch.arange(width, device=device)
+    columns = torch.where(mirrored, columns.flip(0), columns) + right
+    image = torch.arange(n, device=device)[:, None, None, None]
+    channel = torch.arange(channels, device=device)[None, :, None, None]
+    return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def _class_order(num_classes: int, generator: torch.Generator) -> Tensor:
+    return torch.randperm(num_classes, generator=generator)
+
+
+@cache
+def _digits_rest_and_test() -> tuple[Part, Part]:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    whole = Part(
+        torch.tensor(bunch.images, dtype=torch.float32).unsqueeze(1),
+        torch.tensor(bunch.target, dtype=torch.int64),
+    )
+    return _stratified(whole, _DIGITS_TEST_FRACTION, seed=0)
+
+
+def _stratified(whole: Part, fraction: float, seed: int) -> tuple[Part, Part]:
+    from sklearn.model_selection import train_test_split
+
+    indices = torch.arange(len(whole)).numpy()
+    first, second = train_test_split(
+        indices, test_size=fraction, random_state=seed, stratify=whole.targets.numpy()
+    )
+    return whole.subset(torch.from_numpy(first)), whole.subset(torch.from_numpy(second))
+
+
+def _standardised(rest: Part, test: Part, seed: int, num_classes: int) -> Splits:
+    train, validation = _stratified(rest, _VALIDATION_FRACTION, seed)
+    deviation, mean = torch.std_mean(train.inputs, dim=(0, 2, 3), keepdim=True)
+
+    def standardise(part: Part) -> Part:
+        return replace(part, inputs=(part.inputs - mean) / deviation)
+
+    return Splits(standardise(train), standardise(validation), standardise(test), num_classes)
+
+
+def _torchvision_part(name: str, folder: Path, train: bool) -> Part:
+    from torchvision import datasets as torchvision_datasets
+
+    try:
+        data = getattr(torchvision_datasets, name)(folder, train=train, download=True)
+    except (RuntimeError, OSError) as error:
+        raise FileNotFoundError(
+            f"{name} is not in {folder} and cannot be downloaded ({error}); with a network this call fetches "
+            f"it, without one copy torchvision's files of {name} into that folder, or set COMPANION_DATA to "
+            "the folder that has them"
+        ) from error
+    inputs = torch.as_tensor(data.data)
+    # MNIST is (N, H, W); CIFAR is (N, H, W, C).
+    inputs = inputs.unsqueeze(1) if inputs.ndim == 3 else inputs.permute(0, 3, 1, 2)
+    return Part(inputs.to(torch.float32) / 255, torch.as_tensor(data.targets, dtype=torch.int64))

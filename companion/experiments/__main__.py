@@ -1,0 +1,97 @@
+"""``python -m companion.experiments list | run | table | promote``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from companion import results
+from companion.experiments import runner
+from companion.experiments.provenance import code_stamp
+from companion.experiments.registry import Experiment, experiments, get
+from companion.experiments.tables import table
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"companion.experiments: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m companion.experiments", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+
+    command = commands.add_parser("list", help="the experiments and which results are finished")
+    command.set_defaults(command=_list)
+
+    command = commands.add_parser("run", help="run an experiment")
+    command.add_argument("name")
+    command.add_argument("--preset", default="laptop", help="smoke, laptop (default) or full")
+    command.add_argument("--seeds", type=int, help="number of evaluation seeds; default: the preset's")
+    command.add_argument("--resume", action="store_true", help="keep the jobs that are finished")
+    command.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
+    command.set_defaults(command=_run)
+
+    command = commands.add_parser(
+        "table", help="show a finished result, of the runs or else the promoted one"
+    )
+    command.add_argument("name")
+    command.add_argument("--preset", default="laptop", help="smoke, laptop (default) or full")
+    command.set_defaults(command=_table)
+
+    command = commands.add_parser("promote", help="copy finished runs to data/results")
+    command.set_defaults(command=_promote)
+    return parser
+
+
+def _list(options: argparse.Namespace) -> None:
+    for experiment in experiments():
+        print(f"{experiment.name}: {experiment.description}")
+        for preset in experiment.presets:
+            print(f"    {preset}: {_state(experiment, preset)}")
+
+
+def _state(experiment: Experiment, preset: str) -> str:
+    try:
+        result, origin = runner.find(experiment.name, preset)
+    except FileNotFoundError:
+        return "no finished result"
+    code = (
+        ""
+        if result["provenance"]["code"] == code_stamp(experiment.mechanism)
+        else ", by code that has changed since"
+    )
+    return f"finished on {result['provenance']['date']} with {len(result['seeds'])} seeds ({origin}{code})"
+
+
+def _run(options: argparse.Namespace) -> None:
+    runner.run(
+        get(options.name), options.preset, seeds=options.seeds, resume=options.resume, workers=options.jobs
+    )
+    _table(options)
+
+
+def _table(options: argparse.Namespace) -> None:
+    experiment = get(options.name)
+    result, origin = runner.find(experiment.name, options.preset)
+    by = list(experiment.cases(result["settings"])[0])
+    print(f"{experiment.name}, preset {options.preset}, {len(result['seeds'])} seeds, from {origin}\n")
+    print(table(result, by, experiment.columns))
+    if edges := [row for row in result["chosen"] if row["at_edge"]]:
+        print(
+            f"\n{len(edges)} of {len(result['chosen'])} cases chose a learning rate at the edge of the grid."
+        )
+
+
+def _promote(options: argparse.Namespace) -> None:
+    changed = runner.promote()
+    print("\n".join(changed) or f"nothing new in {runner.runs_path()} for {results.data_path().name}/results")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

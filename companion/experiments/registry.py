@@ -1,0 +1,170 @@
+"""What an experiment is, and the list of all of them."""
+
+import importlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+__all__ = ["MECHANISMS", "Case", "Experiment", "Job", "Row", "experiments", "get", "grid", "register"]
+
+# The rooms of the house that have experiments.
+MECHANISMS = ("apa",)
+
+Case = dict[str, Any]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The smallest piece of work that is run, written and resumed as a whole.
+
+    Everything in it can be written as JSON, and everything that its outcome depends on, apart from the code,
+    is in it.
+
+    Parameters
+    ----------
+    experiment : str
+        Name of the experiment.
+    stage : str
+        "tuning" or "evaluation".
+    case : dict
+        Competitor and condition, for example activation and imbalance.
+    settings : dict
+        The preset, without its seeds and its grid of learning rates.
+    seed : int
+        Decides everything random.
+    learning_rate : float or None
+        The one to try (tuning) or the one that won (evaluation); None where nothing is tuned.
+    """
+
+    experiment: str
+    stage: Literal["tuning", "evaluation"]
+    case: Case
+    settings: dict[str, Any]
+    seed: int
+    learning_rate: float | None
+
+    @property
+    def rate(self) -> float:
+        """The learning rate, where there must be one."""
+        if self.learning_rate is None:
+            raise ValueError(f"{self.experiment} has no learning rate: the experiment does not tune")
+        return self.learning_rate
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the job as JSON can hold it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A question, and the runs that answer it.
+
+    An experiment with `validate` has two stages. Tuning: each case meets the same learning rates of the
+    preset (``learning_rates``), with the tuning seeds (``tuning_seeds``); the rate with the highest mean
+    score wins, the smaller one if two are equal. Evaluation: each case runs with its own winner and the
+    evaluation seeds 0 … n − 1. The two kinds of seeds must not overlap.
+
+    Parameters
+    ----------
+    name : str
+        "<mechanism>-<what>", lower case.
+    mechanism : str
+        The folder of companion/ that registers it.
+    description : str
+        One sentence: what is compared on what.
+    presets : mapping of str to mapping
+        Settings by preset: "smoke" (seconds, for tests), "laptop" (minutes on two cores, real data), "full".
+        Each needs "seeds" (how many); with `validate` also "learning_rates" and "tuning_seeds" (lists). The
+        rest is the experiment's own.
+    cases : callable
+        Settings → list of cases; see `grid`.
+    measure : callable
+        Job → list of rows. The runner adds the case, the seed and the learning rate to each row. A function
+        of a module, so that worker processes can import it.
+    columns : tuple of str
+        Keys of the rows that tables show, as mean and interval over seeds.
+    validate : callable, optional
+        Job → score on validation data, higher is better. Must not look at test data.
+    one_rate_for : tuple of str
+        Keys of the case whose values share a learning rate: the one with the best mean score over all of
+        them. For what is compared at equal settings; competitors have a rate each.
+    """
+
+    name: str
+    mechanism: str
+    description: str
+    presets: Mapping[str, Mapping[str, Any]]
+    cases: Callable[[Mapping[str, Any]], list[Case]]
+    measure: Callable[[Job], list[Row]]
+    columns: tuple[str, ...]
+    validate: Callable[[Job], float] | None = None
+    one_rate_for: tuple[str, ...] = ()
+
+    def preset(self, preset: str) -> Mapping[str, Any]:
+        """Return the settings of a preset, or raise ValueError that names those there are."""
+        if preset not in self.presets:
+            raise ValueError(f"preset is {preset!r}; {self.name} has {', '.join(self.presets)}")
+        return self.presets[preset]
+
+
+_EXPERIMENTS: dict[str, Experiment] = {}
+
+
+def register(experiment: Experiment) -> Experiment:
+    """Make an experiment known to the command line.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        Its name must be new.
+
+    Returns
+    -------
+    Experiment
+        The same.
+
+    Raises
+    ------
+    ValueError
+        If the name is taken or does not begin with the mechanism.
+    """
+    if experiment.name in _EXPERIMENTS:
+        raise ValueError(f"the experiment {experiment.name!r} is registered twice")
+    if not experiment.name.startswith(f"{experiment.mechanism}-"):
+        raise ValueError(f"name is {experiment.name!r}; it must begin with {experiment.mechanism + '-'!r}")
+    _EXPERIMENTS[experiment.name] = experiment
+    return experiment
+
+
+def experiments() -> list[Experiment]:
+    """Return all experiments, sorted by name."""
+    for mechanism in MECHANISMS:
+        importlib.import_module(f"companion.{mechanism}.experiments")
+    return [_EXPERIMENTS[name] for name in sorted(_EXPERIMENTS)]
+
+
+def get(name: str) -> Experiment:
+    """Return an experiment by name.
+
+    Raises
+    ------
+    ValueError
+        If there is none; the message lists those there are.
+    """
+    known = {experiment.name: experiment for experiment in experiments()}
+    if name not in known:
+        raise ValueError(f"name is {name!r}; the experiments are {', '.join(known)}")
+    return known[name]
+
+
+def grid(**axes: Sequence[Any]) -> list[Case]:
+    """Return all combinations of some axes, the last axis running fastest.
+
+    Examples
+    --------
+    >>> grid(gate=["sigmoid", "apa"], imbalance=[1, 100])[:2]
+    [{'gate': 'sigmoid', 'imbalance': 1}, {'gate': 'sigmoid', 'imbalance': 100}]
+    """
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]

@@ -1,0 +1,363 @@
+"""Runs an experiment job by job. Whatever has been computed survives a kill, and nothing is counted twice.
+
+Each finished job is one file, written under another name and then moved to its own, so that it exists whole
+or not at all. Its name is a hash of the job, of the code, of the versions and of the hardware: a part that
+other code or another machine made has another name and is never read. The result is put together from the
+list of jobs, not from what lies in the folder.
+"""
+
+import contextlib
+import datetime
+import hashlib
+import json
+import math
+import multiprocessing
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from companion import results
+from companion.experiments.provenance import code_stamp, environment, git_state
+from companion.experiments.registry import Experiment, Job, Row
+
+__all__ = ["find", "promote", "run", "runs_path"]
+
+_THREADS = 1
+
+
+def runs_path() -> Path:
+    """Return the folder that runs go to: ``$COMPANION_RUNS``, or ``runs`` in the working directory."""
+    return Path(os.environ.get("COMPANION_RUNS") or "runs")
+
+
+def run(
+    experiment: Experiment,
+    preset: str,
+    *,
+    seeds: int | None = None,
+    resume: bool = False,
+    workers: int = 1,
+) -> Path:
+    """Run an experiment to its end and write the result.
+
+    Every job runs on one thread, so that its numbers do not depend on how many processors there are.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What to run.
+    preset : str
+        Which settings.
+    seeds : int, optional
+        Number of evaluation seeds; default: the preset's.
+    resume : bool
+        Keep the jobs that an earlier run finished with this code, these settings and this machine. Otherwise
+        they are deleted first.
+    workers : int
+        Processes. With 1 the jobs run in this one.
+
+    Returns
+    -------
+    pathlib.Path
+        ``<runs>/<experiment>-<preset>.json``.
+
+    Raises
+    ------
+    ValueError
+        If the preset is unknown, a number is below 1, or a tuning seed is also an evaluation seed.
+    """
+    settings = dict(experiment.preset(preset))
+    count = int(settings.pop("seeds")) if seeds is None else seeds
+    settings.pop("seeds", None)
+    if count < 1 or workers < 1:
+        raise ValueError(f"seeds is {count} and workers is {workers}; allowed is 1 or more")
+    evaluation_seeds = list(range(count))
+    rates = settings.pop("learning_rates", [])
+    tuning_seeds = settings.pop("tuning_seeds", [])
+    if overlap := set(tuning_seeds) & set(evaluation_seeds):
+        raise ValueError(f"tuning_seeds holds {sorted(overlap)}, which are evaluation seeds")
+
+    if settings.get("device") == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"{experiment.name} {preset} needs a CUDA GPU, and torch finds none")
+    machine = environment(settings.get("device", "cpu"))
+    stamp = code_stamp(experiment.mechanism)
+    target = runs_path() / f"{experiment.name}-{preset}.json"
+    folder = target.with_suffix("")
+    if not resume:
+        target.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    context = hashlib.sha256(_canonical([stamp, machine])).hexdigest()
+    compute = partial(
+        _finish, folder=folder, context=context, workers=workers, prepare=(experiment.mechanism, stamp)
+    )
+
+    def jobs_of(stage: Any, case: dict[str, Any], seed_list: list[int], rate_list: list[Any]) -> list[Job]:
+        return [Job(experiment.name, stage, case, settings, s, r) for r in rate_list for s in seed_list]
+
+    cases = experiment.cases(settings)
+    seconds = 0.0
+    tuning: list[Row] = []
+    chosen: list[Row] = []
+    if experiment.validate is not None:
+        jobs = [job for case in cases for job in jobs_of("tuning", case, tuning_seeds, rates)]
+        parts = compute(jobs, experiment.validate, label=f"{experiment.name} tuning")
+        tuning = [
+            {**job.case, "seed": job.seed, "learning_rate": job.learning_rate, "score": part["outcome"]}
+            for job, part in zip(jobs, parts, strict=True)
+        ]
+        seconds += math.fsum(part["seconds"] for part in parts)
+        chosen = [{**case, **_best(case, tuning, rates, experiment.one_rate_for)} for case in cases]
+    winners = [row["learning_rate"] for row in chosen] if chosen else [None] * len(cases)
+
+    jobs = [
+        job
+        for case, rate in zip(cases, winners, strict=True)
+        for job in jobs_of("evaluation", case, evaluation_seeds, [rate])
+    ]
+    parts = compute(jobs, experiment.measure, label=f"{experiment.name} evaluation")
+    seconds += math.fsum(part["seconds"] for part in parts)
+    rows = [
+        {
+            **job.case,
+            "seed": job.seed,
+            **({} if job.learning_rate is None else {"learning_rate": job.learning_rate}),
+            **row,
+        }
+        for job, part in zip(jobs, parts, strict=True)
+        for row in part["outcome"]
+    ]
+
+    result = {
+        "experiment": experiment.name,
+        "preset": preset,
+        "finished": True,
+        "description": experiment.description,
+        "settings": {**settings, "learning_rates": rates, "tuning_seeds": tuning_seeds},
+        "seeds": evaluation_seeds,
+        "rows": rows,
+        "tuning": tuning,
+        "chosen": chosen,
+        "provenance": {
+            **machine,
+            "threads": _THREADS,
+            "duration_seconds": round(seconds, 1),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "code": stamp,
+            "git": git_state(),
+        },
+    }
+    results.check(result, target.name)
+    _write(target, result)
+    return target
+
+
+def find(name: str, preset: str) -> tuple[dict[str, Any], str]:
+    """Return a finished result and where it is from: this folder's runs, or else what is promoted.
+
+    Parameters
+    ----------
+    name, preset : str
+        Which result.
+
+    Returns
+    -------
+    result : dict
+        As `companion.results.load` gives it.
+    origin : str
+        "runs" or "data/results".
+
+    Raises
+    ------
+    FileNotFoundError
+        If neither place has it.
+    """
+    path = runs_path() / f"{name}-{preset}.json"
+    if path.is_file():
+        result = json.loads(path.read_text(encoding="utf-8"))
+        results.check(result, path.name)
+        return result, "runs"
+    return results.load(name, preset), "data/results"
+
+
+def promote() -> list[str]:
+    """Copy the finished results of this folder's runs to data/results. Smoke runs stay where they are.
+
+    Returns
+    -------
+    list of str
+        Names of the files that are new or have changed.
+
+    Raises
+    ------
+    ValueError
+        If a file among the runs is not a finished result.
+    FileNotFoundError
+        Outside a checkout: what an installed wheel carries is not to be changed.
+    """
+    data = results.data_path()
+    if data.name != "data":
+        raise FileNotFoundError("there is no checkout to promote into: the data lies in an installed wheel")
+    changed = []
+    for path in sorted(runs_path().glob("*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        results.check(result, path.name)
+        if result["preset"] == "smoke":
+            continue
+        target = data / "results" / path.name
+        if not target.is_file() or target.read_bytes() != path.read_bytes():
+            _write(target, result)
+            changed.append(path.name)
+    return changed
+
+
+def _best(case: Mapping[str, Any], tuning: list[Row], rates: list[float], shared: tuple[str, ...]) -> Row:
+    """Return the rate with the highest mean score of a case, the smaller one if two are equal."""
+    own = {key: value for key, value in case.items() if key not in shared}
+    mean_scores = []
+    for rate in sorted(rates):
+        scores = [row["score"] for row in tuning if row.items() >= {**own, "learning_rate": rate}.items()]
+        mean_scores.append((math.fsum(scores) / len(scores), rate))
+    score, winner = max(mean_scores, key=lambda pair: pair[0])
+    return {"learning_rate": winner, "score": score, "at_edge": winner in (min(rates), max(rates))}
+
+
+def _finish(
+    jobs: list[Job],
+    work: Callable[[Job], Any],
+    *,
+    folder: Path,
+    context: str,
+    workers: int,
+    prepare: tuple[str, str],
+    label: str,
+) -> list[dict[str, Any]]:
+    """Return the parts of all jobs, in order; compute those that are not there yet."""
+    paths = [folder / f"{_key(job, context)}.json" for job in jobs]
+    done = {path: part for path in paths if (part := _read(path)) is not None}
+    missing = {path: job for path, job in zip(paths, jobs, strict=True) if path not in done}
+    for path, part in _progress(_compute(missing, work, workers, prepare), label, len(paths), len(done)):
+        done[path] = part
+    return [done[path] for path in paths]
+
+
+def _compute(
+    missing: dict[Path, Job], work: Callable[[Job], Any], workers: int, prepare: tuple[str, str]
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    if workers == 1 or len(missing) < 2:
+        with _one_thread():
+            for path, job in missing.items():
+                yield path, _execute(work, job, path)
+        return
+    pool = ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=prepare
+    )
+    try:
+        futures = {pool.submit(_execute, work, job, path): path for path, job in missing.items()}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _execute(work: Callable[[Job], Any], job: Job, path: Path) -> dict[str, Any]:
+    start = time.perf_counter()
+    outcome = _without_infinities(work(job))
+    part = {"job": job.as_dict(), "outcome": outcome, "seconds": time.perf_counter() - start}
+    _write(path, part)
+    # Read back: a resumed run sees exactly the numbers that this one sees.
+    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def _prepare_worker(mechanism: str, stamp: str) -> None:
+    # A worker imports what lies on the disk now, which may be newer than what its parent has stamped.
+    if code_stamp(mechanism) != stamp:
+        raise RuntimeError("the code has changed since this run began; run it again with --resume")
+    torch.set_num_threads(_THREADS)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        # A killed parent cannot stop its workers, and they would wait for jobs for ever.
+        threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _die_with(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(_THREADS)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _progress(parts: Iterator[Any], label: str, total: int, already: int) -> Iterator[Any]:
+    from tqdm import tqdm
+
+    return iter(
+        tqdm(parts, label, total, initial=already, file=sys.stderr, disable=bool(os.environ.get("CI")))
+    )
+
+
+def _key(job: Job, context: str) -> str:
+    return hashlib.sha256(_canonical([job.as_dict(), context])).hexdigest()[:32]
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, allow_nan=False).encode()
+
+
+def _without_infinities(value: Any) -> Any:
+    """Replace what JSON cannot hold: a loss that diverged becomes null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _without_infinities(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_infinities(item) for item in value]
+    return value
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    except FileNotFoundError:
+        return None
+
+
+def _write(path: Path, value: Any) -> None:
+    """Write JSON so that the file exists whole or not at all, whenever the process or the machine stops."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(_layout(value))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _layout(value: Any) -> str:
+    """Return JSON with one line per row, so that a diff of two results can be read."""
+    if not isinstance(value, dict):
+        return json.dumps(value, allow_nan=False)
+    entries = []
+    for key, item in value.items():
+        if isinstance(item, list) and item and isinstance(item[0], dict):
+            lines = ",\n".join(f"    {json.dumps(row, allow_nan=False)}" for row in item)
+            entries.append(f"  {json.dumps(key)}: [\n{lines}\n  ]")
+        else:
+            entries.append(f"  {json.dumps(key)}: {json.dumps(item, allow_nan=False)}")
+    return "{\n" + ",\n".join(entries) + "\n}\n"

@@ -1,0 +1,13 @@
+"""Plain networks that take their activation, and their channel attention, as an argument.
+
+An activation is given as a factory, a callable that returns a new module: every layer gets its own, with
+parameters of its own. All weights are drawn before the activations are made, so two networks built from the
+same seed have the same weights, whichever activation they carry.
+"""
+
+from companion.models.cnn import SmallCNN
+from companion.models.factory import build
+from companion.models.mlp import MLP
+from companion.models.resnet import CifarResNet, resnet32
+
+__all__ = ["MLP", "CifarResNet", "SmallCNN", "build", "resnet32"]

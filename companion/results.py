@@ -1,0 +1,132 @@
+"""The finished results that the book shows and that travel in the wheel.
+
+One result is one JSON file, ``data/results/<experiment>-<preset>.json``, written by `companion.experiments`
+and described by ``companion/experiments/result.schema.json``. A run that did not finish has no such file, so
+it cannot be shown.
+"""
+
+import importlib.util
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["check", "data_path", "load", "names"]
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def data_path() -> Path:
+    """Return the folder that holds ``published``, ``results`` and ``claims``.
+
+    In an installed wheel it lies inside the package, in a checkout beside it.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder.
+
+    Raises
+    ------
+    FileNotFoundError
+        If neither place exists.
+
+    Examples
+    --------
+    >>> (data_path() / "results").is_dir()
+    True
+    """
+    for folder in (_PACKAGE / "_data", _PACKAGE.parent / "data"):
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(
+        "the data of the book is in neither place where it can be: companion/_data (an installed wheel) "
+        "or data beside companion (a checkout); install the package again"
+    )
+
+
+def names(preset: str = "laptop") -> list[str]:
+    """Return the experiments that have a finished result for a preset, sorted.
+
+    Parameters
+    ----------
+    preset : str
+        "laptop" or "full".
+
+    Returns
+    -------
+    list of str
+        Names that `load` accepts together with this preset.
+    """
+    ending = f"-{preset}.json"
+    return sorted(path.name.removesuffix(ending) for path in (data_path() / "results").glob(f"*{ending}"))
+
+
+def load(name: str, preset: str = "laptop") -> dict[str, Any]:
+    """Read one finished result.
+
+    The file is checked against the schema where jsonschema is installed (the extra ``book`` has it). Without
+    it only the essentials are checked: the result is finished, and it is the one that was asked for.
+
+    Parameters
+    ----------
+    name : str
+        The experiment, for example "apa-digits".
+    preset : str
+        "laptop" or "full".
+
+    Returns
+    -------
+    dict
+        Keys: experiment, preset, finished, description, settings, seeds, rows, tuning, chosen, provenance.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such result. The message names the file and the commands that make it.
+    ValueError
+        If the file holds something else than this finished result.
+    """
+    path = data_path() / "results" / f"{name}-{preset}.json"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no finished result results/{path.name} in the data of the book; make it with "
+            f"`python -m companion.experiments run {name} --preset {preset}` and then `make results`"
+        )
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    check(result, path.name)
+    if (result["experiment"], result["preset"]) != (name, preset):
+        raise ValueError(f"{path.name} holds {result['experiment']}-{result['preset']}")
+    return result
+
+
+def check(result: Any, label: str) -> None:
+    """Raise ValueError unless `result` is a finished result with rows for each of its seeds and no others.
+
+    Parameters
+    ----------
+    result : object
+        What a result file holds.
+    label : str
+        How the error calls it.
+    """
+    if not isinstance(result, dict) or result.get("finished") is not True:
+        raise ValueError(f"{label} is not a finished result")
+    if importlib.util.find_spec("jsonschema") is not None:
+        import jsonschema
+
+        try:
+            jsonschema.validate(result, _schema())
+        except jsonschema.ValidationError as error:
+            raise ValueError(
+                f"{label} breaks result.schema.json at {error.json_path}: {error.message}"
+            ) from error
+    if {row.get("seed") for row in result["rows"]} != (set(result["seeds"]) or {None}):
+        raise ValueError(f"{label} has rows of other seeds than {result['seeds']}")
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    path = _PACKAGE / "experiments" / "result.schema.json"
+    schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return schema

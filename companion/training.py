@@ -1,0 +1,228 @@
+"""One plain training loop for every experiment of the book: SGD with momentum and a cosine schedule.
+
+The loop knows nothing about the model. A module says in the class attribute ``no_weight_decay`` which of its
+parameters must not be pulled towards zero; `parameter_groups` obeys.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from companion.datasets import Part
+
+__all__ = ["Evaluation", "evaluate", "parameter_groups", "predict", "train"]
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Return optimiser groups in which what modules list in ``no_weight_decay`` is not decayed.
+
+    Weight decay pulls κ and λ of an APA towards a shape that nobody asked for (zero gain), so the paper
+    exempts them, as He et al. did for PReLU's slope. A module says so in a class attribute: a tuple of the
+    names of its own parameters.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any model. Frozen parameters (``requires_grad`` false) are left out, shared ones appear once.
+    weight_decay : float
+        For all other parameters.
+
+    Returns
+    -------
+    list of dict
+        One or two groups for any torch optimiser. A parameter that one module lists and another does not is
+        not decayed.
+
+    Raises
+    ------
+    ValueError
+        If `weight_decay` is negative, or a listed name is not a parameter of the module that lists it.
+
+    References
+    ----------
+    Alexandridis et al. (2025), Adaptive Parametric Activation, section V-B. He et al. (2015), Delving deep
+    into rectifiers.
+
+    Examples
+    --------
+    >>> from companion.baselines import PReLU
+    >>> model = nn.Sequential(nn.Linear(2, 3), PReLU())
+    >>> [(len(group["params"]), group["weight_decay"]) for group in parameter_groups(model, 1e-4)]
+    [(2, 0.0001), (1, 0.0)]
+    """
+    if weight_decay < 0:
+        raise ValueError(f"weight_decay is {weight_decay}; allowed is 0 or more")
+    exempt: set[nn.Parameter] = set()
+    for module in model.modules():
+        for name in getattr(module, "no_weight_decay", ()):
+            own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
+            if name not in own:
+                raise ValueError(
+                    f"{type(module).__name__}.no_weight_decay lists {name!r}; "
+                    f"its parameters are {sorted(own)}"
+                )
+            exempt.add(own[name])
+    learnable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [p for p in learnable if p not in exempt], "weight_decay": weight_decay},
+        {"params": [p for p in learnable if p in exempt], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def train(
+    model: nn.Module,
+    data: Part,
+    *,
+    epochs: int,
+    learning_rate: float,
+    batch_size: int = 64,
+    weight_decay: float = 1e-4,
+    momentum: float = 0.9,
+    seed: int = 0,
+    augment: Callable[[Tensor], Tensor] | None = None,
+) -> list[float]:
+    """Train a classifier with cross-entropy, SGD with momentum and a cosine schedule down to zero.
+
+    The schedule moves at every step and has no warm-up. Batches are drawn without replacement; the last one
+    of an epoch may be smaller. The model is trained in place and left in training mode.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Maps (N, C, H, W) to logits (N, classes).
+    data : Part
+        On the model's device.
+    epochs : int
+        Passes over the data.
+    learning_rate : float
+        At the first step.
+    batch_size : int
+        Examples per step.
+    weight_decay : float
+        For all parameters but those exempted, see `parameter_groups`.
+    momentum : float
+        Of SGD.
+    seed : int
+        Decides the order of the examples, and nothing else: dropout and augmentation draw from torch's global
+        generator.
+    augment : callable, optional
+        Applied to the inputs of each batch.
+
+    Returns
+    -------
+    list of float
+        Mean training loss of every epoch, as seen during that epoch.
+
+    Examples
+    --------
+    >>> _ = torch.manual_seed(0)
+    >>> inputs = torch.randn(64, 1, 1, 2)
+    >>> data = Part(inputs, (inputs.sum((1, 2, 3)) > 0).long())
+    >>> losses = train(nn.Sequential(nn.Flatten(), nn.Linear(2, 2)), data, epochs=20, learning_rate=0.1)
+    >>> losses[-1] < losses[0]
+    True
+    """
+    optimiser = torch.optim.SGD(
+        parameter_groups(model, weight_decay), lr=learning_rate, momentum=momentum, weight_decay=weight_decay
+    )
+    generator = torch.Generator().manual_seed(seed)
+    steps = epochs * math.ceil(len(data) / batch_size)
+    step = 0
+    losses = []
+    model.train()
+    for _ in range(epochs):
+        total = torch.zeros((), device=data.inputs.device)
+        order = torch.randperm(len(data), generator=generator).to(data.targets.device)
+        for batch in torch.split(order, batch_size):
+            for group in optimiser.param_groups:
+                group["lr"] = learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps))
+            inputs = data.inputs[batch]
+            loss = F.cross_entropy(model(augment(inputs) if augment else inputs), data.targets[batch])
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            total += loss.detach() * len(batch)
+            step += 1
+        losses.append(float(total) / len(data))
+    return losses
+
+
+@torch.no_grad()
+def predict(model: nn.Module, inputs: Tensor, batch_size: int = 1024) -> Tensor:
+    """Return the logits of a model in evaluation mode; the model's mode is as before afterwards.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Maps inputs to logits.
+    inputs : Tensor
+        Shape (N, …).
+    batch_size : int
+        Examples per call of the model.
+
+    Returns
+    -------
+    Tensor
+        Shape (N, classes).
+    """
+    training = model.training
+    model.eval()
+    logits = torch.cat([model(chunk) for chunk in torch.split(inputs, batch_size)])
+    model.train(training)
+    return logits
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a classifier does on one part of the data.
+
+    Parameters
+    ----------
+    loss : float
+        Mean cross-entropy.
+    accuracy : float
+        Fraction of correct predictions.
+    class_accuracy : Tensor
+        Shape (classes,): the same per class; NaN for a class that the part does not hold.
+    """
+
+    loss: float
+    accuracy: float
+    class_accuracy: Tensor
+
+    def accuracy_of(self, classes: Tensor) -> float:
+        """Return the mean accuracy of some classes, each with the same weight."""
+        return float(self.class_accuracy[classes].mean())
+
+
+def evaluate(model: nn.Module, data: Part) -> Evaluation:
+    """Judge a classifier in evaluation mode.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Maps (N, C, H, W) to logits (N, classes).
+    data : Part
+        On the model's device.
+
+    Returns
+    -------
+    Evaluation
+        Loss and accuracies.
+    """
+    logits = predict(model, data.inputs)
+    classes = logits.shape[1]
+    correct = (logits.argmax(1) == data.targets).double().cpu()
+    targets = data.targets.cpu()
+    hits = torch.bincount(targets, weights=correct, minlength=classes)
+    return Evaluation(
+        loss=float(F.cross_entropy(logits, data.targets)),
+        accuracy=float(correct.mean()),
+        class_accuracy=hits / torch.bincount(targets, minlength=classes),
+    )

@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from companion.analysis import compare, holm, interval, paired
+
+
+def test_the_interval_is_students():
+    sample = [0.91, 0.93, 0.90, 0.95, 0.92]
+    expected = stats.t.interval(0.95, 4, loc=np.mean(sample), scale=stats.sem(sample))
+    result = interval(sample)
+    assert (result.low, result.high) == pytest.approx(expected)
+    assert result.n == 5
+    assert result.half_width == pytest.approx((expected[1] - expected[0]) / 2)
+
+
+def test_the_interval_covers_as_often_as_it_says():
+    samples = np.random.default_rng(0).normal(size=(2000, 5))
+    covered = np.mean([i.low <= 0 <= i.high for i in map(interval, samples)])
+    assert covered == pytest.approx(0.95, abs=0.02)
+
+
+def test_one_value_has_no_interval():
+    with pytest.raises(ValueError, match="needs at least 2"):
+        interval([1.0])
+    with pytest.raises(ValueError, match="0 < level < 1"):
+        interval([1.0, 2.0], level=95)
+
+
+def test_the_paired_test_is_scipys():
+    a, b = np.random.default_rng(1).normal(size=(2, 8))
+    difference, p_value = paired(a, b)
+    reference = stats.ttest_rel(a, b)
+    assert p_value == pytest.approx(reference.pvalue)
+    assert (difference.low, difference.high) == pytest.approx(tuple(reference.confidence_interval()))
+
+
+def test_equal_differences_are_no_division_by_zero():
+    assert paired([1.0, 2.0], [1.0, 2.0])[1] == 1.0
+    assert paired([2.0, 3.0], [1.0, 2.0])[1] == 0.0
+
+
+def test_series_of_different_length_are_refused():
+    with pytest.raises(ValueError, match="shorter"):
+        paired([1.0, 2.0, 3.0], [1.0, 2.0])
+
+
+# Sorted: 0.01 0.02 0.03 0.04, times 4 3 2 1: 0.04 0.06 0.06 0.04, then the running maximum.
+def test_holms_adjustment_by_hand():
+    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def rows(**offsets):
+    noise = [0.3, -0.1, 0.2, 0.0, -0.2]
+    return [
+        {"activation": name, "seed": seed, "accuracy": noise[seed] + offset + 0.001 * seed * (name == "aglu")}
+        for name, offset in offsets.items()
+        for seed in range(5)
+    ]
+
+
+def test_comparisons_are_paired_by_seed_and_corrected_together():
+    good, same = compare(
+        rows(relu=0.0, aglu=0.05, silu=0.0), factor="activation", reference="relu", measure="accuracy"
+    )
+    assert (good.competitor, same.competitor) == ("aglu", "silu")
+    # Between seeds the accuracies differ by more than the effect; within seeds the effect is plain.
+    assert good.difference.low > 0.04
+    assert good.p_holm == pytest.approx(2 * good.p_value)
+    assert same.p_holm == 1.0
+
+
+def test_rows_of_several_conditions_are_refused():
+    twice = rows(relu=0.0, aglu=0.1) * 2
+    with pytest.raises(ValueError, match="twice"):
+        compare(twice, factor="activation", reference="relu", measure="accuracy")
+
+
+def test_missing_references_and_seeds_are_refused():
+    with pytest.raises(ValueError, match="reference is 'gelu'"):
+        compare(rows(relu=0.0), factor="activation", reference="gelu", measure="accuracy")
+    with pytest.raises(ValueError, match="'aglu' has the seeds"):
+        compare(rows(relu=0.0, aglu=0.1)[:-1], factor="activation", reference="relu", measure="accuracy")

@@ -1,0 +1,114 @@
+import json
+import math
+
+import pytest
+import torch
+
+from companion.apa.experiments import PublishedGradientAGLU
+from companion.apa.layers import AGLU
+from companion.experiments import get, run
+
+# The keys that the claims read.
+KEYS = {
+    "apa-digits": {"activation", "imbalance", "seed", "learning_rate", "test_accuracy", "few_accuracy"},
+    "apa-logits": {"imbalance", "seed", "class", "class_size", "ks_logistic", "ks_gumbel", "skewness"},
+    "apa-attention": {"imbalance", "seed", "gate", "entropy_frequent", "entropy_rare", "response_rare"},
+    "apa-lambda-gradient": {"gradient", "imbalance", "seed", "test_accuracy", "final_loss", "lam", "kappa"},
+    "apa-cifar100-lt": {"variant", "imbalance", "seed", "test_accuracy", "few_accuracy", "many_accuracy"},
+}
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The rows of every experiment's smoke preset."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COMPANION_RUNS", str(tmp_path_factory.mktemp("runs")))
+        patch.setenv("CI", "1")
+        return {name: json.loads(run(get(name), "smoke").read_text())["rows"] for name in KEYS}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_every_experiment_runs_and_gives_the_rows_that_the_claims_read(smoke, name):
+    for row in smoke[name]:
+        assert row.keys() >= KEYS[name]
+        for key in row.keys() & {
+            "test_accuracy",
+            "few_accuracy",
+            "many_accuracy",
+            "ks_logistic",
+            "ks_gumbel",
+        }:
+            assert 0 <= row[key] <= 1
+
+
+@pytest.mark.parametrize("name", ["apa-digits", "apa-attention"])
+def test_the_same_seed_gives_the_same_rows(smoke, name, tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPANION_RUNS", str(tmp_path))
+    monkeypatch.setenv("CI", "1")
+    assert json.loads(run(get(name), "smoke", seeds=1).read_text())["rows"] == [
+        row for row in smoke[name] if row["seed"] == 0
+    ]
+
+
+def test_all_activations_have_the_same_weights_and_aglu_two_more_per_layer(smoke):
+    parameters = {row["activation"]: row["parameters"] for row in smoke["apa-digits"]}
+    assert parameters["aglu"] == parameters["relu"] + 2 * 2
+
+
+def test_every_class_has_a_row_and_the_long_tail_is_where_it_says(smoke):
+    rows = [row for row in smoke["apa-logits"] if row["imbalance"] == 100 and row["seed"] == 0]
+    assert [row["class"] for row in rows] == list(range(10))
+    assert (min(row["class_size"] for row in rows), max(row["class_size"] for row in rows)) == (1, 111)
+
+
+def test_entropies_are_in_nats(smoke):
+    for row in smoke["apa-attention"]:
+        assert 0 < row["entropy_frequent"] <= math.log(2)
+        assert 0 < row["entropy_rare"] <= math.log(2)
+        assert 0 < row["weight_rare"] < 1
+
+
+def pair(init):
+    return AGLU(init=init).double(), PublishedGradientAGLU(init=init).double()
+
+
+def gradients(layer, z):
+    value = layer(z)
+    lam = layer.lam
+    value = layer(z)
+    grads = torch.autograd.grad(value.sum(), (z, layer.kappa, layer.raw_lam))
+    # d softplus(ρ)/dρ, to get from ρ to λ
+    return value, *grads[:2], grads[2] / torch.autograd.grad(lam, layer.raw_lam)[0]
+
+
+@pytest.mark.parametrize("z", [-3.0, -0.5, 0.7, 4.0])
+@pytest.mark.parametrize("init", [(1.0, 1.0), (1.3, 0.2), (-0.5, 2.0)])
+def test_the_published_gradient_differs_in_lambda_only_and_is_equation_8(z, init):
+    point = torch.tensor([z], dtype=torch.float64, requires_grad=True)
+    true, published = (gradients(layer, point) for layer in pair(init))
+    for ours, theirs in zip(true[:3], published[:3], strict=True):
+        torch.testing.assert_close(ours, theirs)
+    kappa, lam = init
+    eta = (1 + lam * math.exp(-kappa * z)) ** (-1 / lam)
+    assert published[3].item() == pytest.approx(-z / lam * eta / (lam + math.exp(kappa * z)))
+    # The true derivative is z times something positive, the printed one z times something negative.
+    assert true[3].item() * published[3].item() < 0
+
+
+def test_the_published_gradient_is_no_gradient():
+    layer = PublishedGradientAGLU(init=(1.0, 1.0)).double()
+    z = torch.linspace(-2, 3, 7, dtype=torch.float64)
+
+    def total(raw_lam):
+        return torch.func.functional_call(layer, {"raw_lam": raw_lam}, (z,)).sum()
+
+    assert not torch.autograd.gradcheck(total, (layer.raw_lam,), raise_exception=False)
+
+
+def test_both_variants_of_one_seed_start_alike(smoke):
+    # One epoch moves κ and λ little; different starts would differ by a tenth or more.
+    by_seed = {}
+    for row in smoke["apa-lambda-gradient"]:
+        by_seed.setdefault((row["imbalance"], row["seed"], row["learning_rate"]), []).append(row["kappa"])
+    for kappas in by_seed.values():
+        assert max(kappas) - min(kappas) < 0.02

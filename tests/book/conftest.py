@@ -1,0 +1,102 @@
+"""The rendered book, and a browser that reads it."""
+
+import functools
+import http.server
+import shutil
+import threading
+
+import pytest
+
+from book._tools.build import build
+
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+
+# Without these Chromium asks its maker's servers for updates and variations, or needs a privileged sandbox.
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def site():
+    """The folder of the rendered pages, built from the sources as they are now."""
+    return build()
+
+
+@pytest.fixture(scope="session")
+def address(site):
+    """The address at which this machine, and nobody else, can read the book."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("localhost", 0), functools.partial(Quiet, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://localhost:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A headless Chromium; without one the test is skipped, and says so."""
+    executable = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if executable is None:
+        pytest.skip(f"no Chromium here (looked for {', '.join(CHROMIUMS)}): no page was tried in a browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Reader:
+    """A page in a browser, with everything that the browser complained about and every address it wanted."""
+
+    def __init__(self, context, address):
+        self.complaints, self.foreign = [], []
+        self.address = address
+        self.page = context.new_page()
+        self.page.on(
+            "console", lambda message: message.type == "error" and self.complaints.append(message.text)
+        )
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.route("**/*", self._answer)
+
+    def _answer(self, route):
+        if route.request.url.startswith((self.address, "data:", "blob:")):
+            route.continue_()
+        else:
+            self.foreign.append(route.request.url)
+            route.abort()
+
+    def open(self, name):
+        """Open a page of the book and wait until its formulas are typeset."""
+        self.page.goto(f"{self.address}/{name}", wait_until="networkidle")
+        self.page.wait_for_function("!window.MathJax || MathJax.startup.promise.then(() => true)")
+        return self.page
+
+
+@pytest.fixture
+def reader(chromium, address):
+    """Make a reader with a window of some size, in the light or the dark theme."""
+    contexts = []
+
+    def make(width=1280, height=900, dark=False):
+        context = chromium.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+        )
+        contexts.append(context)
+        return Reader(context, address)
+
+    yield make
+    for context in contexts:
+        context.close()

@@ -1,0 +1,143 @@
+"""What a reader sees in a browser: typeset formulas, one header, a figure that moves, on any screen."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from companion.functional import aglu, apa
+
+pytestmark = pytest.mark.browser
+
+CHAPTER = "mechanisms/apa.html"
+PAGES = [
+    "preface.html",
+    CHAPTER,
+    *(f"appendix/{name}.html" for name in ("notation", "api", "performance", "claims")),
+]
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_loads_without_a_complaint_and_without_the_network(reader, name):
+    visit = reader()
+    visit.open(name)
+    assert visit.foreign == []
+    assert visit.complaints == []
+
+
+@pytest.mark.parametrize("name", [CHAPTER, "appendix/notation.html"])
+def test_formulas_are_typeset(reader, name):
+    page = reader().open(name)
+    formulas = page.locator("main .math")
+    assert formulas.count() > 0
+    assert page.locator("main mjx-container").count() == formulas.count()
+    assert page.locator("main mjx-merror").count() == 0
+    fonts = page.evaluate(
+        "document.fonts.ready.then(f => [...f].filter(g => g.status == 'loaded').map(g => g.family))"
+    )
+    assert any("MJX" in font for font in fonts)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_there_is_one_header_and_one_search(reader, width):
+    page = reader(width=width).open(CHAPTER)
+    assert page.locator(".bd-header:visible").count() == 0
+    assert page.locator(".bd-header-article:visible").count() == 1
+    assert page.locator("button.search-button:visible, .search-button-field:visible").count() == 1
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_page_fits_a_phone(reader, name, dark):
+    page = reader(**PHONE, dark=dark).open(name)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    size = page.evaluate("parseFloat(getComputedStyle(document.querySelector('main p')).fontSize)")
+    assert size >= 15
+
+
+def _luminance(page, selector, attribute):
+    """The luminance of a CSS colour, as WCAG 2.1 defines it. Where it is transparent, an ancestor's."""
+    colour = page.evaluate(
+        """([selector, attribute]) => {
+          let element = document.querySelector(selector);
+          let colour = getComputedStyle(element)[attribute];
+          while (/, 0\\)$/.test(colour) && element.parentElement) {
+            element = element.parentElement;
+            colour = getComputedStyle(element)[attribute];
+          }
+          return colour.match(/[\\d.]+/g).slice(0, 3).map(Number);
+        }""",
+        [selector, attribute],
+    )
+    linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "selector", ["main p", "main .neuron-curve svg", "main .neuron-figure svg", "main pre"]
+)
+def test_text_and_figures_stand_out_from_the_background(reader, selector, dark):
+    page = reader(dark=dark).open(CHAPTER)
+    if not page.locator(selector).count():
+        pytest.skip(f"the chapter has no {selector}")
+    ink = _luminance(page, selector, "color")
+    paper = _luminance(page, selector, "backgroundColor")
+    assert (ink < paper) is not dark
+    assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) >= 4.5
+
+
+def _curve(page, name):
+    path = page.locator(f".neuron-curve .{name}").first.get_attribute("d")
+    return [float(point.split()[1]) for point in path.removeprefix("M").split("L")]
+
+
+def _move(page, name, value):
+    page.locator(f".neuron-curve input[name={name}]").first.evaluate(
+        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }",
+        value,
+    )
+
+
+@pytest.mark.parametrize("slider", ["kappa", "lam"])
+def test_the_figure_moves_with_the_keyboard(reader, slider):
+    page = reader().open(CHAPTER)
+    before = _curve(page, "agl-curve"), _curve(page, "apa-curve")
+    shown = page.locator(f".neuron-curve output.{slider}").first.inner_text()
+    page.locator(f".neuron-curve input[name={slider}]").first.focus()
+    for _ in range(40):
+        page.keyboard.press("ArrowRight")
+    assert _curve(page, "agl-curve") != before[0]
+    assert _curve(page, "apa-curve") != before[1]
+    assert page.locator(f".neuron-curve output.{slider}").first.inner_text() != shown
+
+
+@pytest.mark.parametrize("kappa", [-1.0, 0.0, 1.0, 10.0])
+@pytest.mark.parametrize("log_lam", [-3.0, 0.0, 3.0])
+def test_the_figure_draws_what_the_package_computes(reader, kappa, log_lam):
+    page = reader().open(CHAPTER)
+    _move(page, "kappa", kappa)
+    _move(page, "lam", log_lam)
+    z = torch.linspace(-5, 5, 201, dtype=torch.float64)
+    for name, function in (("agl-curve", aglu), ("apa-curve", apa)):
+        expected = 320 * (5 - function(z, kappa, 10.0**log_lam).numpy()) / 6.6
+        drawn = np.array(_curve(page, name))
+        np.testing.assert_allclose(drawn, expected, atol=0.006)
+        assert all(map(math.isfinite, drawn))
+
+
+def test_a_button_of_the_figure_sets_both_sliders(reader):
+    page = reader().open(CHAPTER)
+    page.locator(".neuron-curve button", has_text="near ReLU").first.click()
+    assert page.locator(".neuron-curve output.kappa").first.inner_text() == "10.00"
+    assert page.locator(".neuron-curve output.lam").first.inner_text() == "1.00"
+
+
+def test_search_finds_a_word_of_the_chapter(reader):
+    visit = reader()
+    page = visit.open("search.html?q=activation")
+    page.wait_for_selector("#search-results li")
+    assert page.locator("#search-results li").count() > 0
+    assert visit.foreign == []

@@ -1,0 +1,43 @@
+"""The book builds without a warning, again and again, and a warning fails every build."""
+
+import re
+import shutil
+
+import pytest
+
+from book._tools.build import build
+from book._tools.places import BOOK, ROOT
+
+
+def test_the_book_builds_twice_in_a_row(tmp_path):
+    for _ in range(2):
+        assert (build(tmp_path) / "index.html").is_file()
+
+
+@pytest.fixture
+def small_book(tmp_path):
+    """A book of one page, with the configuration of the real one."""
+    shutil.copy(ROOT / "_config.yml", tmp_path)
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: preface\n")
+    source = tmp_path / "book"
+    source.mkdir()
+    shutil.copytree(BOOK / "_tools", source / "_tools")
+    shutil.copytree(BOOK / "_static", source / "_static")
+    shutil.copy(BOOK / "references.bib", source)
+    return source
+
+
+def test_the_repositorys_address_reaches_a_page(small_book):
+    (small_book / "preface.md").write_text("# Title\n\n```sh\ngit clone {{ repository }}\n```\n")
+    page = (build(small_book, small_book) / "preface.html").read_text(encoding="utf-8")
+    assert 'git<span class="w"> </span>clone<span class="w"> </span>https://' in page
+
+
+def test_broken_references_fail_the_first_build_and_the_second(small_book):
+    faults = ["{doc}`nowhere`", "{eq}`eq-nothing`", "{cite:t}`nobody1900`", "[gone](gone.md)"]
+    (small_book / "preface.md").write_text("# Title\n\n" + "\n\n".join(faults) + "\n")
+    for _ in range(2):
+        with pytest.raises(RuntimeError) as failure:
+            build(small_book, small_book)
+        for name in ("nowhere", "eq-nothing", "nobody1900", "gone.md"):
+            assert re.search(f"WARNING: .*{name}", str(failure.value))

@@ -1,0 +1,106 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from companion.experiments import get, run
+from companion.experiments.__main__ import main
+
+COMMAND = [sys.executable, "-m", "companion.experiments"]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPANION_RUNS", str(tmp_path))
+    monkeypatch.setenv("CI", "1")
+    return tmp_path
+
+
+def test_list_names_every_experiment_and_what_is_finished(runs, capsys):
+    assert main(["list"]) == 0
+    before = capsys.readouterr().out
+    assert "apa-digits" in before
+    run(get("apa-digits"), "smoke", seeds=1)
+    assert main(["list"]) == 0
+    assert "smoke: finished on" in capsys.readouterr().out
+
+
+def test_run_ends_with_the_table_and_table_shows_it_again(runs, capsys):
+    assert main(["run", "apa-digits", "--preset", "smoke", "--seeds", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "| aglu | 100 |" in shown
+    assert "2 seeds, from runs" in shown
+    assert main(["table", "apa-digits", "--preset", "smoke"]) == 0
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "apa-none"], "the experiments are"),
+        (["run", "apa-digits", "--preset", "huge"], "apa-digits has smoke, laptop, full"),
+        (["table", "apa-digits", "--preset", "smoke"], "no finished result"),
+    ],
+)
+def test_mistakes_give_a_sentence_and_status_2(runs, capsys, arguments, message):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def children(pid):
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+def alive(pid):
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.002)
+    return value
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_with_nothing_lost_or_counted_twice(runs):
+    seeds = 6
+    process = subprocess.Popen(
+        [*COMMAND, "run", "apa-digits", "--preset", "smoke", "--seeds", str(seeds), "--jobs", "2"],
+        cwd=ROOT,
+        env={**os.environ, "COMPANION_RUNS": str(runs)},
+        stdout=subprocess.DEVNULL,
+    )
+    folder = runs / "apa-digits-smoke"
+    # Killed in the midst of the evaluation: the 8 tuning jobs and some of the 24 others are done.
+    wait_until(lambda: len(list(folder.glob("*.json"))) > 10, seconds=120)
+    workers = children(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: not any(map(alive, workers)), seconds=20)
+    assert not (runs / "apa-digits-smoke.json").exists()
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("*.json")}
+    assert 10 < len(kept) < 32
+
+    resumed = json.loads(run(get("apa-digits"), "smoke", seeds=seeds, resume=True).read_text())
+    assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
+    assert len(list(folder.glob("*.json"))) == 32
+
+    # The uninterrupted run, in one process: the same numbers, each once.
+    whole = json.loads(run(get("apa-digits"), "smoke", seeds=seeds).read_text())
+    assert len(whole["rows"]) == 4 * seeds
+    assert resumed["rows"] == whole["rows"]
+    assert resumed["tuning"] == whole["tuning"]

@@ -1,0 +1,272 @@
+import json
+import math
+
+import pytest
+import torch
+
+from companion import results
+from companion.experiments import Experiment, grid, promote, run, runner
+
+CALLS = []
+
+
+def measure(job):
+    CALLS.append(job)
+    assert torch.get_num_threads() == 1
+    generator = torch.Generator().manual_seed(job.seed)
+    return [{"value": torch.rand((), generator=generator).item(), "part": part} for part in ("a", "b")]
+
+
+def validate(job):
+    CALLS.append(job)
+    # "good" does best at 0.1, "bad" equally well at every rate.
+    return -abs(math.log10(job.rate) + 1) if job.case["name"] == "good" else 0.5
+
+
+def cases(settings):
+    return grid(name=settings["names"])
+
+
+TOY = Experiment(
+    name="apa-toy",
+    mechanism="apa",
+    description="A toy.",
+    presets={
+        "smoke": {"seeds": 2, "names": ["good"], "epochs": 1},
+        "laptop": {
+            "seeds": 3,
+            "names": ["good", "bad"],
+            "learning_rates": [1.0, 0.1, 0.01],
+            "tuning_seeds": [1000, 1001],
+        },
+    },
+    cases=cases,
+    measure=measure,
+    columns=("value",),
+)
+TUNED = Experiment(**{**vars(TOY), "validate": validate})
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPANION_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("CI", "1")
+    CALLS.clear()
+    return tmp_path / "runs"
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def test_a_run_gives_one_finished_file_that_fits_the_schema(runs):
+    path = run(TOY, "smoke")
+    result = read(path)
+    results.check(result, path.name)
+    assert path == runs / "apa-toy-smoke.json"
+    assert result["finished"] is True
+    assert result["seeds"] == [0, 1]
+    assert [(row["name"], row["seed"], row["part"]) for row in result["rows"]] == [
+        ("good", 0, "a"),
+        ("good", 0, "b"),
+        ("good", 1, "a"),
+        ("good", 1, "b"),
+    ]
+    assert result["tuning"] == result["chosen"] == []
+
+
+def test_the_same_seeds_give_the_same_rows():
+    assert read(run(TOY, "smoke"))["rows"] == read(run(TOY, "smoke"))["rows"]
+
+
+def test_threads_are_as_before_after_a_run():
+    before = torch.get_num_threads()
+    run(TOY, "smoke")
+    assert torch.get_num_threads() == before
+
+
+def test_every_case_meets_every_rate_with_tuning_seeds_only():
+    result = read(run(TUNED, "laptop"))
+    tuning = [job for job in CALLS if job.stage == "tuning"]
+    evaluation = [job for job in CALLS if job.stage == "evaluation"]
+    assert {job.seed for job in tuning} == {1000, 1001}
+    assert {job.seed for job in evaluation} == {0, 1, 2}
+    tried = {(job.case["name"], job.learning_rate, job.seed) for job in tuning}
+    assert len(tried) == len(tuning) == len(result["tuning"]) == 2 * 3 * 2
+
+
+def test_the_best_rate_is_evaluated_and_the_smaller_of_equals():
+    result = read(run(TUNED, "laptop"))
+    chosen = {row["name"]: row for row in result["chosen"]}
+    assert chosen["good"] == {"name": "good", "learning_rate": 0.1, "score": 0.0, "at_edge": False}
+    assert chosen["bad"] == {"name": "bad", "learning_rate": 0.01, "score": 0.5, "at_edge": True}
+    assert {(row["name"], row["learning_rate"]) for row in result["rows"]} == {("good", 0.1), ("bad", 0.01)}
+
+
+def test_cases_that_are_to_differ_in_nothing_else_share_a_rate():
+    result = read(run(Experiment(**{**vars(TUNED), "one_rate_for": ("name",)}), "laptop"))
+    assert {(row["name"], row["learning_rate"], row["score"]) for row in result["chosen"]} == {
+        ("good", 0.1, 0.25),
+        ("bad", 0.1, 0.25),
+    }
+
+
+def test_a_worker_refuses_code_that_is_newer_than_the_run():
+    with pytest.raises(RuntimeError, match="the code has changed since this run began"):
+        runner._prepare_worker("apa", "0" * 16)
+
+
+def test_tuning_seeds_must_not_be_evaluated():
+    with pytest.raises(ValueError, match=r"tuning_seeds holds \[1000\]"):
+        run(TUNED, "laptop", seeds=1001)
+
+
+def test_resume_computes_only_what_is_missing(runs):
+    whole = read(run(TUNED, "laptop"))
+    parts = sorted((runs / "apa-toy-laptop").glob("*.json"))
+    assert len(parts) == 2 * 3 * 2 + 2 * 3
+    for part in parts[::3]:
+        part.unlink()
+    (runs / "apa-toy-laptop.json").unlink()
+    CALLS.clear()
+    again = read(run(TUNED, "laptop", resume=True))
+    assert len(CALLS) == len(parts[::3])
+    assert again["rows"] == whole["rows"]
+    assert again["tuning"] == whole["tuning"]
+
+
+def test_resume_with_more_seeds_keeps_the_first_ones():
+    first = read(run(TOY, "smoke", seeds=2))["rows"]
+    CALLS.clear()
+    more = read(run(TOY, "smoke", seeds=4, resume=True))["rows"]
+    assert [job.seed for job in CALLS] == [2, 3]
+    assert more[:4] == first
+
+
+def test_without_resume_everything_is_computed_again(runs):
+    run(TOY, "smoke", seeds=4)
+    CALLS.clear()
+    run(TOY, "smoke")
+    assert len(CALLS) == 2
+    assert len(list((runs / "apa-toy-smoke").iterdir())) == 2
+
+
+def test_a_half_written_part_is_not_a_part(runs):
+    run(TOY, "smoke")
+    folder = runs / "apa-toy-smoke"
+    part = next(folder.glob("*.json"))
+    part.rename(part.with_name(part.name + ".4711.tmp"))
+    CALLS.clear()
+    run(TOY, "smoke", resume=True)
+    assert len(CALLS) == 1
+
+
+def other_code(monkeypatch):
+    monkeypatch.setattr(runner, "code_stamp", lambda mechanism: "f" * 16)
+    return TOY
+
+
+def other_machine(monkeypatch):
+    machine = {"versions": {**runner.environment("cpu")["versions"], "torch": "0"}}
+    machine["hardware"] = {"cpu": "Another", "gpu": None}
+    monkeypatch.setattr(runner, "environment", lambda device: machine)
+    return TOY
+
+
+def other_settings(monkeypatch):
+    settings = {**TOY.presets["smoke"], "epochs": 2}
+    return Experiment(**{**vars(TOY), "presets": {"smoke": settings}})
+
+
+@pytest.mark.parametrize("change", [other_code, other_machine, other_settings])
+def test_parts_of_other_code_machines_or_settings_are_not_mixed_in(change, monkeypatch):
+    run(TOY, "smoke")
+    experiment = change(monkeypatch)
+    CALLS.clear()
+    run(experiment, "smoke", resume=True)
+    assert len(CALLS) == 2
+
+
+def broken(job):
+    if job.seed == 1:
+        raise RuntimeError("out of memory")
+    return measure(job)
+
+
+def test_a_failing_job_leaves_no_result_and_keeps_the_others(runs):
+    run(TOY, "smoke")
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(Experiment(**{**vars(TOY), "measure": broken}), "smoke")
+    assert not (runs / "apa-toy-smoke.json").exists()
+    CALLS.clear()
+    run(TOY, "smoke", resume=True)
+    assert [job.seed for job in CALLS] == [1]
+
+
+def diverged(job):
+    return [{"loss": math.inf, "losses": [1.0, math.nan]}]
+
+
+def test_a_loss_that_diverged_is_written_as_null():
+    rows = read(run(Experiment(**{**vars(TOY), "measure": diverged}), "smoke", seeds=1))["rows"]
+    assert rows == [{"name": "good", "seed": 0, "loss": None, "losses": [1.0, None]}]
+
+
+def test_the_result_says_what_computed_it_and_nothing_about_who():
+    result = read(run(TOY, "smoke"))
+    provenance = result["provenance"]
+    assert provenance["versions"]["torch"] == torch.__version__
+    assert provenance["threads"] == 1
+    assert provenance["duration_seconds"] >= 0
+    assert provenance["code"] == runner.code_stamp("apa")
+
+
+def test_a_preset_for_a_gpu_says_so_without_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    gpu = Experiment(**{**vars(TOY), "presets": {"full": {"seeds": 5, "names": ["good"], "device": "cuda"}}})
+    with pytest.raises(ValueError, match="apa-toy full needs a CUDA GPU"):
+        run(gpu, "full")
+
+
+@pytest.mark.parametrize("arguments", [{"seeds": 0}, {"workers": 0}])
+def test_numbers_below_one_are_refused(arguments):
+    with pytest.raises(ValueError, match="allowed is 1 or more"):
+        run(TOY, "smoke", **arguments)
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    (tmp_path / "data" / "results").mkdir(parents=True)
+    monkeypatch.setattr(results, "data_path", lambda: tmp_path / "data")
+    return tmp_path / "data" / "results"
+
+
+def test_promotion_copies_finished_runs_but_not_smoke(checkout):
+    run(TOY, "smoke")
+    path = run(TUNED, "laptop")
+    assert promote() == ["apa-toy-laptop.json"]
+    assert [p.name for p in checkout.iterdir()] == ["apa-toy-laptop.json"]
+    assert results.load("apa-toy") == read(path)
+    assert promote() == []
+
+
+def test_promotion_refuses_what_is_not_finished(runs, checkout):
+    path = run(TUNED, "laptop")
+    path.write_text(json.dumps({**read(path), "finished": False}))
+    with pytest.raises(ValueError, match="not a finished result"):
+        promote()
+    assert not list(checkout.iterdir())
+
+
+def test_promotion_needs_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "data_path", lambda: tmp_path / "_data")
+    with pytest.raises(FileNotFoundError, match="no checkout"):
+        promote()
+
+
+def test_a_run_is_found_before_a_promoted_result(runs, checkout):
+    run(TUNED, "laptop")
+    promote()
+    assert runner.find("apa-toy", "laptop")[1] == "runs"
+    (runs / "apa-toy-laptop.json").unlink()
+    assert runner.find("apa-toy", "laptop")[1] == "data/results"

@@ -1,0 +1,63 @@
+"""Pages show the registry's formulas, and can be written from it."""
+
+import re
+
+import pytest
+
+from book._tools import formulas
+from book._tools.places import BOOK
+from companion import symbolic
+
+
+def _block(name: str) -> str:
+    return f"$$\n{symbolic.get(name).latex()}\n$$ (eq-{name})"
+
+
+@pytest.mark.parametrize("name", [formula.name for formula in symbolic.formulas()])
+def test_the_page_that_the_registry_writes_passes(name):
+    assert formulas.faults(f"Text.\n\n{_block(name)}\n\nMore text.") == []
+
+
+def test_a_changed_formula_is_found_and_rewritten():
+    page = f"A.\n\n{_block('apa-aglu')}\n\nB.\n\n{_block('apa-eta')}"
+    wrong = page.replace("z", "x")
+    assert len(formulas.faults(wrong)) == 2
+    assert formulas.rewritten(wrong) == page
+
+
+def test_rewriting_leaves_other_formulas_and_text_alone():
+    page = "Costs $$5.\n\n$$\nx\n$$ (eq-elsewhere)\n\n$$\ny\n$$"
+    assert formulas.rewritten(page) == page
+
+
+def test_code_is_not_taken_for_a_formula():
+    assert formulas.faults("```sh\necho $$\n```\n\nand `$$`") == []
+
+
+def test_formulas_inside_a_directive_are_found():
+    page = ":::{note}\n$$\nx\n$$ (eq-apa-aglu)\n:::"
+    assert any("differ" in fault for fault in formulas.faults(page))
+
+
+NOTATION = {
+    "eta": "apa-eta",
+    "sigma": "apa-logistic",
+    "t": "apa-t",
+    "s": "apa-s",
+    "L": "apa-exponent",
+    "q": "apa-rate",
+    "D": "apa-lambda-factor",
+    "h": "apa-h",
+    "w": "apa-w",
+    "H": "apa-binary-entropy",
+}
+
+
+@pytest.mark.parametrize("name", NOTATION.values(), ids=NOTATION)
+def test_the_notation_page_defines_a_symbol_as_the_registry_does(name):
+    formula = symbolic.get(name)
+    row = re.escape(f"| ${symbolic.latex(formula.lhs, short=True)}$ |") + ".*" + re.escape(
+        f"${symbolic.latex(formula.rhs, short=True)}$"
+    )  # fmt: skip
+    text = (BOOK / "appendix" / "notation.md").read_text(encoding="utf-8")
+    assert re.search(row, text)

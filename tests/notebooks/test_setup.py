@@ -1,0 +1,115 @@
+"""What sets the project up agrees with pyproject.toml and names no place on any network."""
+
+import re
+import stat
+import tomllib
+
+import nbformat
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from book._tools.colab import requirements
+from book._tools.places import ROOT, notebooks, owner_and_name, repository, website
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def _locked() -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", LOCK, re.MULTILINE))
+
+
+def test_the_conda_environment_takes_everything_but_python_from_pyproject():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    *conda, pip = environment["dependencies"]
+    assert conda == [f"python{PROJECT['requires-python']}", "pip"]
+    assert environment["name"] == PROJECT["name"]
+    *extra, project = pip["pip"]
+    assert project == "-e .[book]"
+    assert {Requirement(line).name for line in extra} == {"jupyterlab", "jupyterlab-myst"}
+    declared = {
+        Requirement(line).name for lines in PROJECT["optional-dependencies"].values() for line in lines
+    }
+    assert not declared & {Requirement(line).name for line in extra}
+
+
+def test_the_environment_holds_every_package_that_a_notebook_imports():
+    book = {
+        Requirement(line).name for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["book"]
+    }
+    for path in notebooks():
+        assert {name for name, _ in requirements(nbformat.read(path, as_version=4))} <= book
+
+
+@pytest.mark.parametrize("extra", ["gpu", "book", "dev"])
+def test_the_lock_holds_every_declared_package_at_an_allowed_version(extra):
+    locked = _locked()
+    for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"][extra]:
+        requirement = Requirement(line)
+        if requirement.name == PROJECT["name"]:
+            continue
+        assert requirement.specifier.contains(locked[requirement.name.lower()]), line
+
+
+def test_every_locked_package_has_a_hash():
+    entries = re.split(r"\n(?=\S)", LOCK.strip())
+    assert all("--hash=sha256:" in entry for entry in entries)
+
+
+def test_the_lock_and_the_makefile_name_no_address():
+    assert "://" not in LOCK
+    assert re.findall(r"\w+://\S+", MAKEFILE) == ["http://localhost:8000"]
+
+
+def test_the_makefile_takes_uv_from_the_lock():
+    entry = re.search(r"^uv==.*?[^\\]\n", LOCK, re.DOTALL | re.MULTILINE)
+    assert entry is not None
+    assert "--hash=sha256:" in entry[0]
+    assert "sed -n '/^uv==/,/[^\\\\]$$/p' requirements.lock" in MAKEFILE
+
+
+@pytest.mark.parametrize("target", ["book", "test", "serve", "bench", "results", "gpu", "lock", "clean"])
+def test_make_has_and_lists_the_target(target):
+    assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
+    assert re.search(rf'@echo "make {target}\s', MAKEFILE)
+
+
+def test_continuous_integration_runs_make_test():
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & stat.S_IXUSR
+    text = script.read_text(encoding="utf-8")
+    assert text.rstrip().endswith("exec make test")
+    assert "set -eu" in text
+
+
+@pytest.mark.parametrize("name", ["test", "pages"])
+def test_a_workflow_runs_commands_that_exist(name):
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8"))
+    commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    targets = re.findall(r"\bmake (\w+)", "\n".join(commands))
+    assert commands
+    assert all(re.search(rf"^{target}:", MAKEFILE, re.MULTILINE) for target in targets)
+    assert all((ROOT / file).exists() for file in re.findall(r"^\.ci/\w+", "\n".join(commands), re.MULTILINE))
+
+
+def test_the_addresses_of_pages_and_copies_derive_from_the_repository():
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    owner, name = owner_and_name()
+    assert repository() == config["repository"]["url"] == f"https://github.com/{owner}/{name}"
+    assert website() == f"https://{owner}.github.io/{name}"
+    pages = (ROOT / ".github" / "workflows" / "pages.yml").read_text(encoding="utf-8")
+    assert f"--initial-branch {config['repository']['branch']}" in pages
+    assert config["repository"]["path_to_book"] == "book"
+
+
+def test_the_table_of_contents_names_every_page_once():
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    named = [toc["root"]] + [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
+    present = {
+        path.relative_to(ROOT / "book").with_suffix("").as_posix()
+        for path in (ROOT / "book").rglob("*")
+        if path.suffix in (".md", ".ipynb") and not re.search(r"/[._]", path.relative_to(ROOT).as_posix())
+    }
+    assert sorted(named) == sorted(present)

@@ -1,0 +1,390 @@
+"""The ledger: every claim has a source and a check, every verdict is computed, and none is typed by hand."""
+
+import csv
+import functools
+import importlib
+import inspect
+import math
+import random
+import subprocess
+import sys
+
+import pytest
+
+from companion import claims, results
+from companion.claims import Claim, Verdict
+
+MECHANISMS = ["apa"]
+LEDGER = [claim for mechanism in MECHANISMS for claim in claims.ledger(mechanism)]
+EXPERIMENTS = ("apa-digits", "apa-logits", "apa-attention", "apa-lambda-gradient")
+TABLES = sorted(path.stem for path in (results.data_path() / "published").glob("*.csv"))
+
+
+def by_id(name: str) -> Claim:
+    [claim] = [claim for claim in LEDGER if claim.id == name]
+    return claim
+
+
+@functools.cache
+def observed(claim: Claim) -> tuple[Verdict, frozenset[str], frozenset[str]]:
+    """Return a claim's verdict with the published tables and the results that its check read."""
+    tables, experiments = set(), set()
+    published, load = claims.published, results.load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claims, "published", lambda name: tables.add(name) or published(name))
+        patch.setattr(
+            results, "load", lambda name, *rest, **more: experiments.add(name) or load(name, *rest, **more)
+        )
+        return claim.verdict(), frozenset(tables), frozenset(experiments)
+
+
+# --- The ledger ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claim", LEDGER, ids=lambda claim: claim.id)
+def test_a_claim_has_a_verdict_with_a_sentence_of_evidence(claim):
+    verdict, _, experiments = observed(claim)
+    assert verdict.status in ("holds", "holds in part", "does not hold", "not tested")
+    assert any(character.isdigit() for character in verdict.evidence) or experiments
+    assert "\n" not in verdict.evidence
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_check_judges_exactly_one_claim(mechanism):
+    module = importlib.import_module(f"companion.{mechanism}.claims")
+    checks = [
+        f"{module.__name__}:{name}"
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    ]
+    assert sorted(claim.check for claim in claims.ledger(mechanism)) == sorted(checks)
+
+
+def test_every_claim_names_a_place_in_the_paper():
+    places = ("Section", "Eq", "Table", "Appendi", "Abstract")
+    assert [claim.id for claim in LEDGER if not claim.source.startswith(places)] == []
+
+
+def test_every_published_table_is_read_by_some_claim():
+    read = set().union(*(observed(claim)[1] for claim in LEDGER))
+    assert set(TABLES) - read == set()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_published_table_is_rectangular_and_names_its_rows_once(name):
+    with (results.data_path() / "published" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert all(len(row) == len(header) for row in rows)
+    assert all(header)
+    if "quoted" not in header and header[0] == "method":
+        assert len({row[0] for row in rows}) == len(rows)
+
+
+def test_what_the_ledger_says_of_the_formulas():
+    verdicts = {claim.id: observed(claim)[0].status for claim in LEDGER}
+    assert verdicts["d-kappa"] == verdicts["d-z"] == verdicts["silu"] == verdicts["stable-equal"] == "holds"
+    assert verdicts["gelu"] == verdicts["identity"] == verdicts["range-aglu"] == "holds in part"
+    assert verdicts["d-lambda"] == verdicts["range-gelu"] == verdicts["entropy-zero"] == "does not hold"
+
+
+# --- Verdicts are computed ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "claim", [claim for claim in LEDGER if observed(claim)[1]], ids=lambda claim: claim.id
+)
+def test_other_numbers_in_the_papers_tables_give_another_verdict(claim, monkeypatch):
+    generator = random.Random(3)
+    published = claims.published
+
+    def shaken(name):
+        """Move every number by up to half of itself, the same way at every reading."""
+        generator.seed(name)
+        return [
+            {
+                key: f"{float(text) * generator.uniform(0.5, 1.5):.4g}" if is_number(text) else text
+                for key, text in row.items()
+            }
+            # A table's number is a name.
+            | {key: row[key] for key in row if key == "table"}
+            for row in published(name)
+        ]
+
+    monkeypatch.setattr(claims, "published", shaken)
+    assert claim.verdict() != observed(claim)[0]
+
+
+def is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def test_the_verdict_on_a_quoted_difference_turns_when_the_table_agrees(monkeypatch):
+    claim = by_id("quoted-table-8")
+    published = claims.published
+
+    def corrected(name):
+        rows = published(name)
+        for row in rows:
+            if row["method"] == "SE-ResNet50 APA*+AGLU" and "average" in row:
+                row["average"] = "79.0"
+        return rows
+
+    monkeypatch.setattr(claims, "published", corrected)
+    assert observed(claim)[0].status == "does not hold"
+    assert claim.verdict().status == "holds"
+
+
+def test_the_verdict_on_eq_8_turns_when_the_formula_is_the_derivative(monkeypatch):
+    from companion import symbolic
+    from companion.apa import claims as checks
+
+    true = symbolic.get("apa-d-lambda").rhs
+    monkeypatch.setattr(checks, "_printed", lambda name: true)
+    assert by_id("d-lambda").verdict().status == "holds"
+
+
+@pytest.mark.parametrize(
+    "name", ["sigmoid", "silu", "richards", "roles", "error-logistic", "expected-output"]
+)
+def test_the_verdict_on_a_special_case_turns_when_the_function_is_another(name, monkeypatch):
+    from companion.apa import claims as checks
+
+    monkeypatch.setattr(checks, "_eta", lambda z, kappa, lam: 0.5 - 0.01 * math.tanh(kappa * z / lam))
+    assert by_id(name).verdict().status != "holds"
+
+
+# --- Experiments --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finished(monkeypatch):
+    """Let `results.load` return given rows, and nothing else."""
+    rows = {}
+
+    def load(name, preset="laptop"):
+        if name not in rows:
+            raise FileNotFoundError(name)
+        return {"rows": rows[name]}
+
+    monkeypatch.setattr(results, "load", load)
+    return rows
+
+
+ON_RESULTS = [claim for claim in LEDGER if observed(claim)[2]]
+
+
+def test_the_four_experiments_are_what_claims_read():
+    assert sorted(set().union(*(observed(claim)[2] for claim in ON_RESULTS))) == sorted(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("claim", ON_RESULTS, ids=lambda claim: claim.id)
+def test_a_claim_without_its_result_is_not_tested_and_says_which_is_missing(claim, finished):
+    verdict = claim.verdict()
+    assert verdict.status == "not tested"
+    assert any(name in verdict.evidence for name in EXPERIMENTS)
+
+
+def noise(*key):
+    return random.Random(repr(key)).gauss(0, 0.001)
+
+
+def digits_rows(gain):
+    activations = ("aglu", "relu", "gelu", "silu", "mish", "elu", "prelu")
+    return [
+        {
+            "activation": activation,
+            "imbalance": imbalance,
+            "seed": seed,
+            "learning_rate": 0.1,
+            "test_accuracy": 0.9 + gain.get(activation, 0.0) + noise("test", activation, imbalance, seed),
+            "few_accuracy": 0.6 + gain.get(activation, 0.0) + noise("few", activation, imbalance, seed),
+            "many_accuracy": 0.95,
+        }
+        for activation in activations
+        for imbalance in (1, 10, 100)
+        for seed in range(5)
+    ]
+
+
+@pytest.mark.parametrize("name", ["aglu-balanced", "aglu-imbalance-10", "aglu-imbalance-100", "aglu-rare"])
+def test_aglu_is_better_only_where_it_beats_all_six_beyond_chance(name, finished):
+    finished["apa-digits"] = digits_rows({"aglu": 0.02})
+    assert by_id(name).verdict().status == "holds"
+    finished["apa-digits"] = digits_rows({"aglu": 0.02, "gelu": 0.04})
+    verdict = by_id(name).verdict()
+    assert verdict.status == "holds in part"
+    assert "better than 5 of 6 and worse than 1" in verdict.evidence
+    finished["apa-digits"] = digits_rows({})
+    assert by_id(name).verdict().status == "does not hold"
+
+
+def logit_rows(balanced, tailed):
+    """Rows in which a share of ten classes is nearer to the Gumbel law."""
+    return [
+        {
+            "imbalance": imbalance,
+            "seed": seed,
+            "class": label,
+            "class_size": 10,
+            "ks_logistic": 0.1,
+            "ks_gumbel": 0.05 if label < share else 0.2,
+            "skewness": share / 10 + noise("skew", seed, label),
+        }
+        for imbalance, share in ((1, balanced), (100, tailed))
+        for seed in range(5)
+        for label in range(10)
+    ]
+
+
+def test_logits_are_judged_by_the_share_of_classes_nearer_to_a_law(finished):
+    finished["apa-logits"] = logit_rows(balanced=1, tailed=9)
+    names = ("logits-balanced", "logits-long-tailed", "logits-skewed")
+    assert [by_id(name).verdict().status for name in names] == ["holds"] * 3
+    assert "90%" in by_id("logits-long-tailed").verdict().evidence
+    finished["apa-logits"] = logit_rows(balanced=9, tailed=1)
+    assert [by_id(name).verdict().status for name in names] == ["does not hold"] * 3
+    finished["apa-logits"] = logit_rows(balanced=5, tailed=5)
+    assert by_id("logits-balanced").verdict().status == "holds in part"
+
+
+def attention_rows(effect, apa):
+    """Rows in which rare classes lack `effect` under imbalance, and APA* has `apa` more entropy."""
+    return [
+        {
+            "imbalance": imbalance,
+            "seed": seed,
+            "gate": gate,
+            "entropy_frequent": 0.5 + apa * (gate == "apa_star") + noise("a", seed, imbalance, gate),
+            "entropy_rare": 0.5
+            - effect * (imbalance == 100)
+            + apa * (gate == "apa_star")
+            + noise("b", seed, imbalance, gate),
+            "response_frequent": 1.0 + noise("c", seed, gate),
+            "response_rare": 1.0 - effect * (imbalance == 100) + noise("d", seed, gate),
+        }
+        for imbalance in (1, 100)
+        for seed in range(5)
+        for gate in ("sigmoid", "gumbel", "apa", "apa_star")
+    ]
+
+
+def test_attention_is_judged_by_paired_differences(finished):
+    names = ("attention-entropy", "attention-response", "attention-apa", "attention-balanced")
+    finished["apa-attention"] = attention_rows(effect=0.1, apa=0.05)
+    assert [by_id(name).verdict().status for name in names] == ["holds"] * 4
+    finished["apa-attention"] = attention_rows(effect=-0.1, apa=-0.05)
+    assert [by_id(name).verdict().status for name in names[:3]] == ["does not hold"] * 3
+    finished["apa-attention"] = attention_rows(effect=0.0, apa=0.0)
+    assert [by_id(name).verdict().status for name in names[:3]] == ["does not hold"] * 3
+
+
+def gradient_rows(lam, accuracy):
+    return [
+        {
+            "gradient": gradient,
+            "imbalance": imbalance,
+            "seed": seed,
+            "test_accuracy": 0.9 + accuracy * (gradient == "published") + noise("e", gradient, seed),
+            "final_loss": 0.1 - accuracy * (gradient == "published") + noise("f", gradient, seed),
+            "lam": 0.5 + lam * (gradient == "published") + noise("g", gradient, seed),
+            "kappa": 1.0,
+        }
+        for gradient in ("true", "published")
+        for imbalance in (1, 10, 100)
+        for seed in range(5)
+    ]
+
+
+def test_the_published_gradient_is_judged_by_where_lambda_ends_and_what_it_costs(finished):
+    finished["apa-lambda-gradient"] = gradient_rows(lam=0.3, accuracy=-0.05)
+    assert by_id("learned-lambda").verdict().status == "does not hold"
+    finished["apa-lambda-gradient"] = gradient_rows(lam=0.3, accuracy=0.0)
+    assert by_id("learned-lambda").verdict().status == "holds in part"
+    finished["apa-lambda-gradient"] = gradient_rows(lam=0.0, accuracy=0.0)
+    assert by_id("learned-lambda").verdict().status == "holds"
+
+
+def test_parameters_listed_by_layer_are_averaged(finished):
+    rows = gradient_rows(lam=0.3, accuracy=0.0)
+    finished["apa-lambda-gradient"] = rows
+    plain = by_id("learned-lambda").verdict()
+    finished["apa-lambda-gradient"] = [row | {"lam": [row["lam"] - 0.1, row["lam"] + 0.1]} for row in rows]
+    assert by_id("learned-lambda").verdict() == plain
+
+
+# --- Ledger, table and errors -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Write a ledger of one's own."""
+    (tmp_path / "claims").mkdir()
+    monkeypatch.setattr(claims, "data_path", lambda: tmp_path)
+    return lambda text: (tmp_path / "claims" / "new.yaml").write_text(text, encoding="utf-8")
+
+
+ROW = "- {id: one, claim: a | b, source: Eq. 1, check: 'companion.apa.claims:silu', chapter: new}\n"
+
+
+def test_a_table_has_a_line_per_claim_and_escapes_what_markdown_would_read(written):
+    written(ROW)
+    header, rule, line = claims.table("new").splitlines()
+    assert header == "| Claim | Source | Verdict | Evidence |"
+    assert rule.count("---") == 4
+    assert line.startswith(r"| a \| b | Eq. 1 | **holds** | AGLU(z, 1, 1)")
+
+
+def test_a_table_of_chosen_claims_has_them_in_their_order():
+    lines = claims.table("apa", "gelu", "silu").splitlines()
+    assert len(lines) == 4
+    assert "GELU" in lines[2]
+    with pytest.raises(KeyError, match="ids: nothing not in the ledger of 'apa'"):
+        claims.table("apa", "nothing")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ROW.replace("source: Eq. 1, ", ""),
+        ROW.replace("Eq. 1", "1"),
+        ROW.replace("chapter:", "verdict: holds, chapter:"),
+    ],
+    ids=["lacks a source", "has a number for a source", "has a typed verdict"],
+)
+def test_a_ledger_is_refused_whose_row(text, written):
+    written(text)
+    with pytest.raises(ValueError, match="every row has text for exactly id, claim, source, check, chapter"):
+        claims.ledger("new")
+
+
+def test_a_ledger_with_one_id_twice_is_refused(written):
+    written(ROW + ROW)
+    with pytest.raises(ValueError, match="the id 'one' occurs twice"):
+        claims.ledger("new")
+
+
+def test_a_claim_whose_check_does_not_exist_raises(written):
+    written(ROW.replace("silu", "nothing"))
+    with pytest.raises(AttributeError, match="nothing"):
+        claims.ledger("new")[0].verdict()
+
+
+def test_a_verdict_is_refused_with_an_unknown_status_or_without_a_sentence():
+    with pytest.raises(ValueError, match="status: 'maybe' is unknown; allowed are holds,"):
+        Verdict("maybe", "It is so.")
+    with pytest.raises(ValueError, match="evidence: 'so' is not a sentence"):
+        Verdict("holds", "so")
+
+
+def test_importing_the_ledger_imports_nothing_heavy():
+    heavy = "{'sympy', 'scipy', 'mpmath', 'yaml', 'pandas', 'matplotlib'}"
+    code = (
+        # What torch brings does not count.
+        "import sys, companion, companion.apa; before = set(sys.modules)\n"
+        "import companion.claims, companion.apa.claims\n"
+        f"new = {heavy} & (set(sys.modules) - before); assert not new, new"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

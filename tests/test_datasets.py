@@ -1,0 +1,152 @@
+import struct
+import urllib.error
+import urllib.request
+
+import pytest
+import torch
+
+from companion import datasets
+
+
+def rows_of(part):
+    return {tuple(image.flatten().tolist()) for image in part.inputs}
+
+
+def test_digits_are_split_without_overlap_and_in_proportion():
+    splits = datasets.digits(seed=3)
+    parts = (splits.train, splits.validation, splits.test)
+    assert sum(map(len, parts)) == 1797
+    assert splits.train.inputs.shape[1:] == (1, 8, 8)
+    for part in parts:
+        share = torch.bincount(part.targets, minlength=10) / len(part)
+        assert share.min() > 0.08
+        assert share.max() < 0.12
+    # No two of the 1797 images are equal, so equal images in two parts would be leaks.
+    assert not rows_of(splits.train) & rows_of(splits.validation)
+    assert not rows_of(splits.train) & rows_of(splits.test)
+
+
+def test_the_training_digits_are_standardised():
+    train = datasets.digits().train.inputs
+    assert train.mean().abs() < 1e-5
+    assert train.std() == pytest.approx(1, abs=1e-5)
+
+
+def test_the_seed_changes_validation_but_never_the_test_images():
+    first, second = datasets.digits(seed=0), datasets.digits(seed=1)
+    assert torch.equal(first.test.targets, second.test.targets)
+    # Up to the standardisation, which follows the training part.
+    shapes = [
+        torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1]
+        for a, b in zip(first.test.inputs, second.test.inputs, strict=True)
+    ]
+    assert min(shapes) > 0.9999
+    assert not torch.equal(first.validation.targets, second.validation.targets)
+
+
+def test_the_same_seed_gives_the_same_digits():
+    first, second = (datasets.with_long_tail(datasets.digits(5), 10, 5) for _ in range(2))
+    assert torch.equal(first.train.inputs, second.train.inputs)
+    assert torch.equal(first.validation.inputs, second.validation.inputs)
+
+
+# The published sizes of the two benchmarks.
+def test_the_profile_is_that_of_cifar_lt():
+    assert datasets.long_tailed_sizes(5000, 100, 10) == [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    assert sum(datasets.long_tailed_sizes(500, 100, 100)) == 10847
+
+
+@pytest.mark.parametrize(("largest", "factor", "classes"), [(10, 0.5, 3), (0, 10, 3), (10, 10, 1)])
+def test_impossible_profiles_are_errors(largest, factor, classes):
+    with pytest.raises(ValueError, match="allowed"):
+        datasets.long_tailed_sizes(largest, factor, classes)
+
+
+@pytest.mark.parametrize("factor", [1, 10, 100])
+def test_the_long_tail_thins_the_training_part_only(factor):
+    splits = datasets.digits()
+    tailed = datasets.with_long_tail(splits, factor, seed=0)
+    smallest = int(torch.bincount(splits.train.targets).min())
+    sizes = torch.bincount(tailed.train.targets, minlength=10).sort(descending=True).values.tolist()
+    assert sizes == datasets.long_tailed_sizes(smallest, factor, 10)
+    assert tailed.test is splits.test
+    assert tailed.validation is splits.validation
+    assert rows_of(tailed.train) <= rows_of(splits.train)
+
+
+def test_other_seeds_make_other_classes_rare():
+    splits = datasets.digits()
+    rarest = {
+        int(torch.bincount(datasets.with_long_tail(splits, 100, seed).train.targets, minlength=10).argmin())
+        for seed in range(12)
+    }
+    assert len(rarest) > 3
+
+
+@pytest.mark.parametrize("seed", [0, 1, 1000])
+def test_frequent_and_rare_are_the_classes_with_most_and_fewest_images(seed):
+    tailed = datasets.with_long_tail(datasets.digits(seed), 100, seed)
+    sizes = torch.bincount(tailed.train.targets, minlength=10)
+    frequent, rare = datasets.frequent_and_rare(10, seed)
+    assert set(frequent.tolist()) == set(sizes.topk(3).indices.tolist())
+    assert set(rare.tolist()) == set((-sizes).topk(3).indices.tolist())
+
+
+def test_a_class_without_examples_is_an_error():
+    with pytest.raises(ValueError, match="no example of class 1"):
+        datasets.long_tailed(torch.tensor([0, 2, 2]), 10, torch.Generator())
+
+
+def test_crops_shift_and_mirror_and_do_nothing_else():
+    torch.manual_seed(0)
+    image = torch.zeros(1, 1, 9, 9)
+    image[0, 0, 4, 4], image[0, 0, 4, 5] = 1.0, 2.0
+    seen = datasets.random_crop_and_mirror(image.expand(400, 2, 9, 9), padding=2)
+    assert seen.shape == (400, 2, 9, 9)
+    # The pair stays side by side whatever happens; mirrored, the 2 comes first.
+    places = (seen[:, 0] == 1).nonzero()
+    others = (seen[:, 0] == 2).nonzero()
+    assert len(places) == len(others) == 400
+    steps = (others - places)[:, 1:]
+    assert set(map(tuple, steps.tolist())) == {(0, 1), (0, -1)}
+    assert set((places[:, 1] - 4).tolist()) == {-2, -1, 0, 1, 2}
+    assert torch.equal(seen[:, 0], seen[:, 1])
+
+
+def test_an_unknown_name_lists_those_there_are():
+    with pytest.raises(ValueError, match="allowed are digits, mnist, cifar10, cifar100"):
+        datasets.load("imagenet")
+
+
+def test_data_lies_where_the_variable_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("COMPANION_DATA", str(tmp_path))
+    assert datasets.data_root() == tmp_path
+    monkeypatch.delenv("COMPANION_DATA")
+    assert datasets.data_root().parts[-2:] == (".cache", "companion")
+
+
+def test_offline_and_absent_says_what_is_missing_and_where(monkeypatch, tmp_path):
+    def offline(*args, **kwargs):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    with pytest.raises(FileNotFoundError, match="CIFAR10 is not in") as error:
+        datasets.load("cifar10", root=tmp_path)
+    assert str(tmp_path) in str(error.value)
+    assert "COMPANION_DATA" in str(error.value)
+
+
+def test_mnist_is_read_in_torchvisions_layout(tmp_path):
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part, n in (("train", 200), ("t10k", 50)):
+        pixels = bytes(i % 251 for i in range(n * 4))
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">iiii", 2051, n, 2, 2) + pixels)
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(
+            struct.pack(">ii", 2049, n) + bytes(i % 10 for i in range(n))
+        )
+    splits = datasets.load("mnist", root=tmp_path)
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (170, 30, 50)
+    assert splits.test.inputs.shape[1:] == (1, 2, 2)
+    assert splits.num_classes == 10
+    assert splits.train.inputs.std() == pytest.approx(1, abs=1e-5)

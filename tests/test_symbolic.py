@@ -1,0 +1,253 @@
+"""The registry of formulas: its names, its errors, its command line; and the page says what SymPy means."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import mpmath
+import pytest
+import sympy
+
+from companion import symbolic
+
+
+class LatexReader:
+    """Compute the number that a line of our LaTeX denotes, without SymPy."""
+
+    TOKENS = re.compile(r"z_\{\\min\}|F_\{\\varepsilon\}|\\operatorname\{\w+\}|\\[a-zA-Z]+|\d+\.?\d*|\S")
+
+    def __init__(self, names: dict[str, mpmath.mpf], functions: dict[str, Callable[..., mpmath.mpf]]) -> None:
+        self.names = names
+        self.functions = functions
+
+    def read(self, text: str) -> mpmath.mpf:
+        text = text.replace(r"\left|", "⟨").replace(r"\right|", "⟩")
+        self.tokens = self.TOKENS.findall(text.replace(r"\left", "").replace(r"\right", ""))
+        result = self.sum()
+        assert not self.tokens, f"unread: {self.tokens}"
+        return result
+
+    def peek(self) -> str:
+        return self.tokens[0] if self.tokens else ""
+
+    def take(self, expected: str = "") -> str:
+        token = self.tokens.pop(0)
+        assert expected in ("", token), f"{expected} expected, not {token}"
+        return token
+
+    def sum(self) -> mpmath.mpf:
+        negative = self.peek() == "-" and bool(self.take())
+        total = self.product() * (-1 if negative else 1)
+        while self.peek() in ("+", "-"):
+            total += self.product() if self.take() == "+" else -self.product()
+        return total
+
+    def product(self) -> mpmath.mpf:
+        result = self.power()
+        while self.peek() not in ("", "+", "-", ")", "}", ",", "⟩"):
+            result *= self.power()
+        return result
+
+    def power(self) -> mpmath.mpf:
+        base = self.atom()
+        return base ** self.group() if self.peek() == "^" and self.take() else base
+
+    def group(self) -> mpmath.mpf:
+        self.take("{")
+        result = self.sum()
+        self.take("}")
+        return result
+
+    def arguments(self) -> Iterator[mpmath.mpf]:
+        braces = self.peek() == "{" and bool(self.take())
+        self.take("(")
+        yield self.sum()
+        while self.peek() == ",":
+            self.take()
+            yield self.sum()
+        self.take(")")
+        if braces:
+            self.take("}")
+
+    def atom(self) -> mpmath.mpf:
+        token = self.take()
+        if token[0].isdigit():
+            return mpmath.mpf(token)
+        if token == "(":
+            self.tokens.insert(0, "(")
+            return next(iter(list(self.arguments())))
+        if token == "⟨":
+            result = abs(self.group())
+            self.take("⟩")
+            return result
+        if token == r"\frac":
+            return self.group() / self.group()
+        if token == r"\sqrt":
+            return mpmath.sqrt(self.group())
+        if token == "e" and self.peek() == "^":
+            self.take()
+            return mpmath.exp(self.group())
+        if token == r"\ln" and self.peek() != "(":
+            return mpmath.log(self.atom())
+        if token in self.functions and self.peek() in ("(", "{"):
+            return self.functions[token](*self.arguments())
+        return self.names[token]
+
+
+STANDARD = {
+    r"\exp": mpmath.exp,
+    r"\ln": mpmath.log,
+    r"\max": max,
+    r"\min": min,
+    r"\operatorname{erf}": mpmath.erf,
+    "W": mpmath.lambertw,
+}
+VALUES = {"z": -0.8, "kappa": 1.3, "lambda": 0.7, "x": 0.4, "beta": -1.5, "a": 0.3, "t": 0.6, "p": 0.2}
+
+
+def readable_sides() -> list[tuple[str, sympy.Expr, bool]]:
+    unread = (sympy.Derivative, sympy.Limit, sympy.Sum)
+    return [
+        (formula.name, side, not formula.definition and side is not formula.lhs)
+        for formula in symbolic.formulas()
+        for side in (formula.lhs, *formula.steps, formula.rhs)
+        if not sympy.sympify(side).has(*unread) and side != sympy.Symbol("E_l")
+    ]
+
+
+def number(expression: sympy.Expr) -> mpmath.mpf:
+    expression = symbolic.expand(sympy.sympify(expression))
+    symbols = sorted(expression.free_symbols, key=str)
+    function = sympy.lambdify(symbols, expression, "mpmath")
+    return mpmath.mpf(function(*(mpmath.mpf(VALUES[symbol.name]) for symbol in symbols)))
+
+
+def reader_for(side: sympy.Expr) -> LatexReader:
+    side = sympy.sympify(side)
+    calls = side.atoms(sympy.core.function.AppliedUndef)
+    names = {symbolic.latex(symbol): number(symbol) for symbol in side.free_symbols}
+    names |= {symbolic.latex(call, short=True): number(call) for call in calls}
+    functions = {}
+    for call in calls:
+        printed = symbolic.latex(call).split("(")[0]
+        functions[printed] = lambda *inputs, call=call: number(call.func(*inputs))
+    return LatexReader(names, STANDARD | functions)
+
+
+@pytest.mark.parametrize(("name", "side", "short"), readable_sides())
+def test_the_printed_formula_denotes_the_number_that_sympy_computes(name, side, short):
+    printed = symbolic.latex(side, short=short)
+    assert mpmath.almosteq(reader_for(side).read(printed), number(side), rel_eps=1e-12), printed
+
+
+def test_the_reader_of_these_tests_reads_signs_powers_and_fractions():
+    reader = LatexReader({"x": mpmath.mpf(3)}, STANDARD)
+    assert reader.read(r"- \frac{1 + x}{2} - x^{2} \left(2 - x\right)") == -2 + 9
+    assert reader.read(r"\ln x + 2 e^{- x}") == mpmath.log(3) + 2 * mpmath.exp(-3)
+
+
+def test_a_formula_prints_with_the_symbols_of_the_book():
+    printed = symbolic.get("apa-eta").latex()
+    assert (
+        printed == r"\eta(z, \kappa, \lambda) = \left(1 + \lambda e^{- \kappa z}\right)^{- \frac{1}{\lambda}}"
+    )
+
+
+def test_markdown_is_a_labelled_block():
+    formula = symbolic.get("apa-silu")
+    assert formula.markdown() == f"$$\n{formula.latex()}\n$$ (eq-apa-silu)"
+
+
+def test_a_derivation_is_aligned_with_a_line_per_step():
+    formula = symbolic.get("apa-d-lambda")
+    lines = formula.latex().splitlines()
+    assert lines[0] == r"\begin{aligned}"
+    assert len(lines) == 2 + len(formula.steps) + 1
+    assert all(line.count("& =") == 1 for line in lines[1:-1])
+
+
+def test_a_long_formula_breaks_before_its_relation():
+    assert symbolic.get("apa-minimum").latex().splitlines()[2].startswith(r"& \quad = ")
+
+
+def test_a_condition_stands_behind_the_formula():
+    assert symbolic.get("apa-left-tail").latex().endswith(r"\qquad \left(\kappa > 0\right)")
+
+
+def test_a_published_form_is_a_formula_of_its_own_that_asks():
+    formula, published = symbolic.get("apa-d-lambda"), symbolic.get("apa-d-lambda-published")
+    assert published.rhs == formula.published
+    assert published.lhs == formula.lhs
+    assert r"\overset{?}{=}" in published.latex()
+
+
+def test_no_formula_contains_what_would_end_its_block():
+    for formula in symbolic.formulas():
+        assert "$" not in formula.latex()
+        assert "\n\n" not in formula.latex()
+
+
+def test_every_formula_has_a_source_and_a_name_that_begins_with_its_mechanism():
+    for formula in symbolic.formulas():
+        assert formula.source
+        assert formula.name.split("-")[0] in symbolic.MECHANISMS
+
+
+def test_formulas_selects_by_prefix_in_the_order_of_registration():
+    names = [formula.name for formula in symbolic.formulas("apa-d-z")]
+    assert names[:2] == ["apa-d-z", "apa-d-z-z"]
+    assert all(name.startswith("apa-d-z") for name in names)
+
+
+def test_a_taken_name_is_refused():
+    with pytest.raises(ValueError, match="name: 'apa-eta' is already registered"):
+        symbolic.register("apa-eta", symbolic.z, symbolic.z, source="a test")
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_names():
+    with pytest.raises(KeyError, match="no formula is called 'apa-aglo'; did you mean apa-aglu"):
+        symbolic.get("apa-aglo")
+    with pytest.raises(KeyError, match="list` lists all"):
+        symbolic.get("1234")
+
+
+def test_an_unknown_relation_is_refused():
+    with pytest.raises(ValueError, match="relation: '~' is unknown; allowed are ="):
+        symbolic.register("apa-new", symbolic.z, symbolic.z, source="a test", relation="~")
+
+
+@pytest.mark.parametrize(
+    "lhs", [symbolic.z, sympy.Function("new")(symbolic.z, symbolic.z), sympy.Function("new")(1)]
+)
+def test_a_definition_of_something_else_than_a_function_of_symbols_is_refused(lhs):
+    with pytest.raises(ValueError, match="is not a function of distinct symbols"):
+        symbolic.register("apa-new", lhs, symbolic.z, source="a test", definition=True)
+
+
+def test_a_second_definition_of_a_function_is_refused():
+    eta = symbolic.get("apa-eta").lhs
+    with pytest.raises(ValueError, match="the function 'eta' in 'apa-new' already has a definition"):
+        symbolic.register("apa-new", eta, symbolic.z, source="a test", definition=True)
+
+
+def test_a_second_notation_for_a_function_is_refused():
+    with pytest.raises(ValueError, match="name: 'eta' is already a function with another notation"):
+        symbolic.function("eta", symbolic.z)
+
+
+def test_expand_leaves_no_defined_function_and_keeps_other_arguments():
+    eta = symbolic.get("apa-eta").lhs.func
+    expanded = symbolic.expand(eta(2, symbolic.kappa, 1))
+    assert expanded == 1 / (1 + sympy.exp(-2 * symbolic.kappa))
+
+
+def test_the_command_line_prints_a_formula_and_lists_all(capsys):
+    assert symbolic.main(["latex", "apa-aglu"]) == 0
+    assert capsys.readouterr().out == symbolic.get("apa-aglu").latex() + "\n"
+    assert symbolic.main(["list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(symbolic.formulas())
+
+
+def test_the_command_line_refuses_an_unknown_name(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        symbolic.main(["latex", "apa-aglo"])
+    assert "did you mean apa-aglu" in capsys.readouterr().err

@@ -1,0 +1,149 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from companion.datasets import Part
+from companion.training import evaluate, parameter_groups, predict, train
+
+
+class Exempting(nn.Module):
+    no_weight_decay = ("gain",)
+
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(()))
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return self.gain * x * self.weight
+
+
+def decay_of(groups):
+    return {id(p): group["weight_decay"] for group in groups for p in group["params"]}
+
+
+def blobs(n=90, classes=3):
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(n) % classes
+    centres = 3 * torch.eye(classes)[targets]
+    inputs = centres + 0.3 * torch.randn(n, classes, generator=generator)
+    return Part(inputs[:, None, None, :], targets)
+
+
+def classifier(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def test_listed_parameters_of_nested_modules_are_not_decayed():
+    inner = Exempting()
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(inner))
+    decay = decay_of(parameter_groups(model, 0.1))
+    assert decay[id(inner.gain)] == 0
+    assert decay[id(inner.weight)] == 0.1
+    assert decay[id(model[0].weight)] == 0.1
+
+
+def test_each_learnable_parameter_appears_once_even_when_modules_share_it():
+    shared = Exempting()
+    model = nn.Sequential(shared, nn.Linear(2, 2), shared)
+    model[1].bias.requires_grad_(False)
+    listed = [id(p) for group in parameter_groups(model, 0.1) for p in group["params"]]
+    assert sorted(listed) == sorted({id(shared.gain), id(shared.weight), id(model[1].weight)})
+
+
+def test_one_module_that_exempts_a_shared_parameter_is_enough():
+    first, second = Exempting(), nn.Linear(2, 2)
+    second.bias = first.gain
+    assert decay_of(parameter_groups(nn.Sequential(second, first), 0.1))[id(first.gain)] == 0
+
+
+def test_groups_without_parameters_are_left_out():
+    assert len(parameter_groups(nn.Linear(2, 2), 0.1)) == 1
+    assert parameter_groups(nn.Identity(), 0.1) == []
+
+
+def test_a_name_that_is_no_parameter_is_an_error():
+    model = nn.Linear(2, 2)
+    model.no_weight_decay = ("wieght",)
+    with pytest.raises(ValueError, match=r"lists 'wieght'.*\['bias', 'weight'\]"):
+        parameter_groups(model, 0.1)
+
+
+def test_a_negative_weight_decay_is_an_error():
+    with pytest.raises(ValueError, match=r"weight_decay is -0\.1"):
+        parameter_groups(nn.Linear(2, 2), -0.1)
+
+
+def test_training_learns_and_weight_decay_spares_the_exempt():
+    data = blobs()
+    model = classifier()
+    losses = train(model, data, epochs=20, learning_rate=0.1)
+    assert len(losses) == 20
+    assert losses[-1] < 0.1 * losses[0]
+    assert evaluate(model, data).accuracy == 1.0
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_another_order():
+    data = blobs()
+    models = []
+    for seed in (1, 1, 2):
+        models.append(model := classifier())
+        train(model, data, epochs=2, learning_rate=0.1, batch_size=8, seed=seed)
+    weights = [model[1].weight for model in models]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_the_schedule_falls_as_a_cosine_from_the_learning_rate_to_almost_zero():
+    # The gradient of this "model" in its bias b is constant, so the steps show the rates.
+    class Constant(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.b = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+            self.seen = []
+
+        def forward(self, x):
+            self.seen.append(self.b.detach().clone())
+            return (self.b - self.b.detach()).expand(len(x), 2)
+
+    model = Constant()
+    data = Part(torch.zeros(4, 1), torch.zeros(4, dtype=torch.int64))
+    train(model, data, epochs=4, learning_rate=1.0, batch_size=4, momentum=0.0, weight_decay=0.0)
+    path = torch.stack([*model.seen, model.b.detach()])[:, 0]
+    rates = path.diff() / 0.5
+    assert rates.tolist() == pytest.approx([0.5 * (1 + math.cos(math.pi * k / 4)) for k in range(4)])
+
+
+def test_augmentation_sees_every_batch():
+    sizes = []
+
+    def augment(inputs):
+        sizes.append(len(inputs))
+        return inputs
+
+    train(classifier(), blobs(10), epochs=2, learning_rate=0.1, batch_size=4, augment=augment)
+    assert sizes == [4, 4, 2, 4, 4, 2]
+
+
+def test_evaluation_counts_per_class_and_restores_the_mode():
+    class Always(nn.Module):
+        def forward(self, x):
+            assert not self.training
+            return torch.tensor([[0.0, 1.0, 0.0]]).expand(len(x), 3)
+
+    model = Always().train()
+    result = evaluate(model, Part(torch.zeros(4, 1), torch.tensor([0, 1, 1, 1])))
+    assert model.training
+    assert result.accuracy == 0.75
+    assert result.class_accuracy[:2].tolist() == [0.0, 1.0]
+    assert math.isnan(result.class_accuracy[2])
+    assert result.accuracy_of(torch.tensor([0, 1])) == 0.5
+    assert result.loss == pytest.approx(math.log(2 + math.e) - 0.75)
+
+
+def test_prediction_in_small_batches_is_the_same():
+    model, data = classifier(), blobs(10)
+    assert torch.allclose(predict(model, data.inputs, batch_size=3), predict(model, data.inputs))
