@@ -51,7 +51,7 @@ lint: $(READY)
 # Strict: every output of every cell is what the notebook says.
 notebooks: $(READY)
 	$(BIN)/python -m book._tools.gate
-	$(ON_CPU) $(BIN)/python -m pytest --nbval --nbval-current-env -n $(JOBS) --dist loadscope book
+	$(ON_CPU) $(BIN)/python -m pytest --nbval --nbval-current-env -n $(JOBS) --dist loadscope --ignore book/_build book
 
 bench: $(READY)
 	$(BIN)/python -m companion.bench

@@ -12,7 +12,6 @@ From a shell::
 """
 
 # The methods of a SymPy printer carry the names of SymPy's classes.
-# ruff: noqa: N802
 
 import argparse
 import difflib

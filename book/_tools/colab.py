@@ -298,7 +298,7 @@ def _reference(key: str) -> str:
 def _greeting(path: Path) -> NotebookNode:
     text = (
         f"This is a copy for Colab of [a chapter of *Rethinking the Neuron*]({page_address(path)}). "
-        "The chapter itself has live figures, numbered links and the solutions folded away.\n\n"
+        "It is easier to read there, and can be run here.\n\n"
         "Run the next cell first. It installs the book's package and leaves torch, NumPy and CuPy as they "
         "are. With a GPU (Runtime → Change runtime type) the kernels run as well; without one all else does."
     )

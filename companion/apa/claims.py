@@ -145,9 +145,7 @@ def gumbel_error() -> Verdict:
     masses = [after - before for before, after in pairwise(law)]
     middles = [x + step / 2 for x in xs[:-1]]
     mean = math.fsum(m * x for m, x in zip(masses, middles, strict=True))
-    moments = [
-        math.fsum(m * (x - mean) ** power for m, x in zip(masses, middles, strict=True)) for power in (2, 3)
-    ]
+    moments = [math.fsum(m * (x - mean) ** power for m, x in zip(masses, middles, strict=True)) for power in (2, 3)]
     skewness = moments[1] / moments[0] ** 1.5
     to_gumbel = max(abs(a - b) for a, b in zip(law, gumbel, strict=True))
     to_mirrored = max(abs(a - b) for a, b in zip(law, mirrored, strict=True))
@@ -275,9 +273,7 @@ def sigmoid() -> Verdict:
     """η(z, 1, 1) is the sigmoid, and η(−z) = 1 − η(z) for it alone."""
     zs = _grid(-30, 30, 601)
     worst = max(abs(_eta(z, 1, 1) - 1 / (1 + math.exp(-z))) for z in zs)
-    asymmetry = {
-        lam: max(abs(_eta(-z, 1, lam) + _eta(z, 1, lam) - 1) for z in zs[200:401]) for lam in (0.5, 1, 2)
-    }
+    asymmetry = {lam: max(abs(_eta(-z, 1, lam) + _eta(z, 1, lam) - 1) for z in zs[200:401]) for lam in (0.5, 1, 2)}
     return Verdict(
         "holds" if worst < _ROUNDING and asymmetry[1] < _ROUNDING else "does not hold",
         f"η(z, 1, 1) and the sigmoid differ by {_at_most(worst)}; |η(z) + η(−z) − 1| is "
@@ -558,9 +554,7 @@ def range_aglu() -> Verdict:
     """Table I says (−∞, ∞)."""
     cases = ((1.0, 1e-9), (1.0, 1.0), (1.0, 10.0), (5.0, 1.0))
     minima = [_minimum(kappa, lam) for kappa, lam in cases]
-    seen = [
-        min(_aglu(z, kappa, lam) for z in _grid(-4 * max(1.0, lam) / kappa, 0, 4001)) for kappa, lam in cases
-    ]
+    seen = [min(_aglu(z, kappa, lam) for z in _grid(-4 * max(1.0, lam) / kappa, 0, 4001)) for kappa, lam in cases]
     bounded = all(low >= bound - 1e-9 for low, bound in zip(seen, minima, strict=True))
     listed = _listed([f"{bound:.3f}" for bound in minima])
     return Verdict(
@@ -636,9 +630,7 @@ def nonlinearity_order() -> Verdict:
 def expected_output() -> Verdict:
     """E[AGLU(z)] for normal z grows with κ and falls with λ?"""
     kappas, lams = (0.25, 0.5, 1.0, 2.0), (0.01, 0.1, 1.0, 10.0, 100.0)
-    means = {
-        (kappa, lam): _normal_mean(partial(_aglu, kappa=kappa, lam=lam)) for kappa in kappas for lam in lams
-    }
+    means = {(kappa, lam): _normal_mean(partial(_aglu, kappa=kappa, lam=lam)) for kappa in kappas for lam in lams}
     grows = all(means[a, lam] < means[b, lam] for lam in lams for a, b in pairwise(kappas))
     falls = all(means[kappa, a] > means[kappa, b] for kappa in kappas for a, b in pairwise(lams))
     status = _graded(grows and falls, grows or falls)
@@ -671,8 +663,7 @@ def stable_is_equal() -> Verdict:
         worst = max(worst, abs(right(*point) / left(*point) - 1))
     return Verdict(
         "holds" if worst < _ROUNDING else "does not hold",
-        f"Computed with 40 digits, Eqs. 5 and 13 have a relative difference of {_at_most(worst)} at 500 "
-        "points.",
+        f"Computed with 40 digits, Eqs. 5 and 13 have a relative difference of {_at_most(worst)} at 500 points.",
     )
 
 
@@ -747,9 +738,7 @@ def quoted_differences() -> Verdict:
     wrong = [_described(row, value) for row, value in found if not _agrees(row, value)]
     status = _graded(not wrong, len(wrong) < len(found) / 2)
     listed = f"; the others: {'; '.join(wrong)}" if wrong else ""
-    return Verdict(
-        status, f"{len(found) - len(wrong)} of {len(found)} differences agree with the tables{listed}."
-    )
+    return Verdict(status, f"{len(found) - len(wrong)} of {len(found)} differences agree with the tables{listed}.")
 
 
 def _one_quoted(**only: str) -> Verdict:
@@ -821,11 +810,7 @@ def averages() -> Verdict:
             if abs(mean - float(row["average"])) > 0.051:
                 wrong.append(f"{row['method']} {row['average']} for {mean:.2f}")
     status = _graded(not wrong, len(wrong) < count)
-    listed = (
-        f"; not {_listed(wrong)}"
-        if wrong
-        else ", in Table X with MME divided by 20, which the paper does not say"
-    )
+    listed = f"; not {_listed(wrong)}" if wrong else ", in Table X with MME divided by 20, which the paper does not say"
     return Verdict(status, f"{count - len(wrong)} of {count} averages are the mean of their rows{listed}.")
 
 
@@ -865,7 +850,7 @@ def temperature_overfits() -> Verdict:
     return Verdict(
         "does not hold" if opposite else "holds",
         f"Against the plain sigmoid it has {on_many:+g} on many and {on_few:+g} on few classes, where it has "
-        f"place {place} of {len(few)}{': the opposite of over-fitting the frequent ones' if opposite else ''}.",
+        f"place {place} of {len(few)}" + (": the opposite of over-fitting the frequent ones." if opposite else "."),
     )
 
 
@@ -1047,8 +1032,7 @@ def image_generation() -> Verdict:
         (improved if (gain < 0) == (key in smaller_is_better) else worsened).append(f"{key} ({gain:+.1f})")
     return Verdict(
         _graded(not worsened, improved),
-        f"{_listed(improved)} improve, {_listed(worsened)} get worse, in one run each; the text names FID "
-        "and recall.",
+        f"{_listed(improved)} improve, {_listed(worsened)} get worse, in one run each; the text names FID and recall.",
     )
 
 
@@ -1219,11 +1203,7 @@ def attention_balanced() -> Verdict:
     contains_zero = balanced.low <= 0 <= balanced.high
     smaller = abs(balanced.mean) < abs(tailed.mean)
     return Verdict(
-        "holds"
-        if contains_zero and smaller
-        else "holds in part"
-        if contains_zero or smaller
-        else "does not hold",
+        "holds" if contains_zero and smaller else "holds in part" if contains_zero or smaller else "does not hold",
         f"Digits, sigmoid gate, {balanced.n} seeds: the entropy for rare minus frequent classes is "
         f"{_number(balanced)} at imbalance 1 and {_number(tailed)} at {_LONG_TAILED}.",
     )

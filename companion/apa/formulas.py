@@ -373,9 +373,7 @@ register(
     note="It is minus the error that follows the Gumbel law: the error's skewness is negative. "
     "The published form puts the paper's sentence (Section III-A) as a formula.",
 )
-register(
-    "apa-binary-entropy", H(_p), -_p * log(_p) - (1 - _p) * log(1 - _p), source="definition", definition=True
-)
+register("apa-binary-entropy", H(_p), -_p * log(_p) - (1 - _p) * log(1 - _p), source="definition", definition=True)
 register(
     "apa-attention-entropy",
     sympy.Symbol("E_l"),

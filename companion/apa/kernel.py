@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -123,7 +123,15 @@ def backward(
             "aglu_reduce",
             (layout.channels, 2),
             (threads,),
-            [partial[0], partial[1], total[0], total[1], np.int64(outer), np.int64(layout.channels), np.int64(inner)],
+            [
+                partial[0],
+                partial[1],
+                total[0],
+                total[1],
+                np.int64(outer),
+                np.int64(layout.channels),
+                np.int64(inner),
+            ],
             z.device,
             simulated,
         )
@@ -159,8 +167,7 @@ def _launch(
     else:
         pack = 16 // z.element_size()
         packed = layout.channels % pack == 0 and all(x.data_ptr() % 16 == 0 for x in (z, *others))
-        sizes = [np.int64(n) for n in (layout.rows, layout.channels, layout.chunk)]
-        sizes.append(np.int32(packed))
+        sizes = [*(np.int64(n) for n in (layout.rows, layout.channels, layout.chunk)), np.int32(packed)]
         grid = (math.ceil(layout.channels / (pack if packed else 1) / THREADS), layout.chunks)
     KERNELS.launch(name, grid, (THREADS,), [*tensors, *parameters, *sizes], z.device, simulated)
 
@@ -169,6 +176,5 @@ def _array_or_number(parameter: Parameter, channels: int) -> tuple[Tensor | None
     """The pointer and the number of which the kernel takes the first if there is one."""
     if not isinstance(parameter, Tensor):
         return None, np.float32(parameter)
-    return parameter.expand(channels).contiguous() if parameter.numel() == 1 else parameter.reshape(-1).contiguous(), (
-        np.float32(0)
-    )
+    values = parameter.expand(channels) if parameter.numel() == 1 else parameter.reshape(-1)
+    return values.contiguous(), np.float32(0)

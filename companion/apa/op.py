@@ -36,7 +36,7 @@ def apa(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
     Returns
     -------
     Tensor
-        Shape and dtype of ``z``. float16 and bfloat16 are computed in float32. At z = ±∞ it is the limit, NaN gives NaN.
+        Shape and dtype of ``z``. float16 and bfloat16 are computed in float32. z = ±∞ gives the limit, NaN gives NaN.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def aglu(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
     Returns
     -------
     Tensor
-        Shape and dtype of ``z``. float16 and bfloat16 are computed in float32. At z = ±∞ it is the limit, NaN gives NaN.
+        Shape and dtype of ``z``. float16 and bfloat16 are computed in float32. z = ±∞ gives the limit, NaN gives NaN.
 
     Raises
     ------
@@ -122,7 +122,10 @@ def _apply(z: Tensor, kappa: Parameter, lam: Parameter, dim: int, gated: bool) -
     check_parameter("kappa", kappa, z, dim)
     check_parameter("lam", lam, z, dim, minimum=0.0)
     kappa, lam = _broadcastable(kappa, z, dim), _broadcastable(lam, z, dim)
-    function = _Traced if transformed() else _Eager
+    if torch.compiler.is_compiling():
+        function: type[torch.autograd.Function] = _Compiled
+    else:
+        function = _Transformed if transformed() else _Eager
     result: Tensor = function.apply(z, kappa, lam, gated)
     return result
 
@@ -190,6 +193,30 @@ def _double_backward(
     )
 
 
+def _gradients_tangent(
+    t_grad: Tensor | None,
+    t_z: Tensor | None,
+    t_kappa: Tensor | None,
+    t_lam: Tensor | None,
+    grad: Tensor,
+    z: Tensor,
+    kappa: Parameter,
+    lam: Parameter,
+    gated: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The directional derivative of the map (g, z, κ, λ) → (g f_z, Σ g f_κ, Σ g f_λ)."""
+    c = reference.curve(z.to(reference.compute_dtype(z.dtype)), kappa, lam)
+    f, f2 = reference.first(c, gated), reference.second(c, gated)
+    g = grad.to(c.z.dtype)
+    zero = torch.zeros_like(c.z)
+    u, x, k, m = (zero if t is None else t.to(c.z.dtype) for t in (t_grad, t_z, t_kappa, t_lam))
+    return (
+        (u * f.z + g * (x * f2.zz + k * f2.z_kappa + m * f2.z_lam)).to(z.dtype),
+        _reduce(u * f.kappa + g * (x * f2.z_kappa + k * f2.kappa_kappa + m * f2.kappa_lam), kappa),
+        _reduce(u * f.lam + g * (x * f2.z_lam + k * f2.kappa_lam + m * f2.lam_lam), lam),
+    )
+
+
 # --- eager: the lean loop on a CPU, the kernel on a GPU -------------------------------------------------------------
 
 
@@ -227,16 +254,17 @@ def _lean(z: Tensor, kappa: Parameter, lam: Parameter) -> bool:
 # --- autograd ----------------------------------------------------------------------------------------------------
 
 
-def _save(ctx: Any, tensors: tuple[Any, ...], gated: bool) -> None:
-    """Save the tensors among (…, κ, λ), and keep the numbers."""
-    ctx.gated = gated
-    ctx.numbers = [None if isinstance(x, Tensor) else x for x in tensors]
-    ctx.save_for_backward(*(x for x in tensors if isinstance(x, Tensor)))
-    ctx.save_for_forward(*(x for x in tensors if isinstance(x, Tensor)))
-    ctx.set_materialize_grads(False)
+def _save(ctx: Any, values: tuple[Any, ...]) -> None:
+    """Save the tensors among (…, κ, λ, gated), and keep the numbers."""
+    ctx.numbers = [None if isinstance(x, Tensor) else x for x in values]
+    tensors = [x for x in values if isinstance(x, Tensor)]
+    ctx.save_for_backward(*tensors)
+    if not torch.compiler.is_compiling():
+        ctx.save_for_forward(*tensors)
 
 
 def _saved(ctx: Any) -> list[Any]:
+    """(…, κ, λ, gated) as they came."""
     tensors = iter(ctx.saved_tensors)
     return [next(tensors) if number is None else number for number in ctx.numbers]
 
@@ -254,20 +282,17 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        _save(ctx, inputs[:-1], inputs[-1])
+        _save(ctx, inputs)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         if all(c is None for c in cotangents):
             return None, None, None, None, None
-        return (*_double_backward(*cotangents, *_saved(ctx), ctx.gated), None)
+        return (*_double_backward(*cotangents, *_saved(ctx)), None)
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(
-            "apa, aglu: forward-mode differentiation of the backward pass is not supported; "
-            "use reverse over reverse (create_graph=True) or reverse over forward (torch.func.jvp inside grad)"
-        )
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        return _gradients_tangent(*tangents[:4], *_saved(ctx))
 
 
 class _EagerGradients(_Gradients):
@@ -282,10 +307,8 @@ class _EagerGradients(_Gradients):
         return _backward_eager(grad, z, kappa, lam, gated)
 
 
-class _Traced(torch.autograd.Function):
-    """(z, κ, λ) → η or zη in plain torch, for compilers and function transforms."""
-
-    generate_vmap_rule = True
+class _Compiled(torch.autograd.Function):
+    """(z, κ, λ) → η or zη in plain torch, for the compiler, which traces neither jvp nor a second derivative."""
 
     @staticmethod
     def forward(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
@@ -293,21 +316,26 @@ class _Traced(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        _save(ctx, inputs[:-1], inputs[-1])
+        _save(ctx, inputs)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
-        if grad is None:
-            return None, None, None, None
-        arguments = (grad, *_saved(ctx), ctx.gated)
-        if torch.is_grad_enabled():
-            return (*_Gradients.apply(*arguments), None)
-        return (*_backward(*arguments), None)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        return (*_backward(grad, *_saved(ctx)), None)
+
+
+class _Transformed(_Compiled):
+    """The same for the transforms of torch.func: batched, and differentiable forwards and twice."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        return (*_Gradients.apply(grad, *_saved(ctx)), None)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        z, kappa, lam = _saved(ctx)
-        f = _first(z, kappa, lam, ctx.gated)
+        z, kappa, lam, gated = _saved(ctx)
+        f = _first(z, kappa, lam, gated)
         total = torch.zeros_like(f.z)
         for partial, tangent in zip(f, tangents[:3], strict=True):
             if tangent is not None:
@@ -315,7 +343,7 @@ class _Traced(torch.autograd.Function):
         return total.to(z.dtype)
 
 
-class _Eager(_Traced):
+class _Eager(_Transformed):
     """The same, computed by whoever the backend names."""
 
     generate_vmap_rule = False
@@ -325,10 +353,8 @@ class _Eager(_Traced):
         return _forward_eager(z, kappa, lam, gated)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
-        if grad is None:
-            return None, None, None, None
-        arguments = (grad, *_saved(ctx), ctx.gated)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        arguments = (grad, *_saved(ctx))
         if torch.is_grad_enabled():
             return (*_EagerGradients.apply(*arguments), None)
         return (*_backward_eager(*arguments), None)

@@ -15,8 +15,8 @@ Every derivative is :math:`\eta` times a polynomial in :math:`z, \kappa, q, s, D
   :math:`h(t) = (\ln(1+t) - t/(1+t))/t^2`.
 
 Two implementations follow. :func:`curve`, :func:`first` and :func:`second` are ordinary differentiable tensor
-maths, which compilers and transforms can trace. :func:`forward_in_chunks` and :func:`backward_in_chunks` do the
-same for float32 on a CPU, in place on chunks that stay in the cache; eager torch would otherwise pay for memory traffic.
+maths, which compilers and transforms can trace. :func:`forward_in_chunks` and :func:`backward_in_chunks` do the same
+for float32 on a CPU, in place on chunks that stay in the cache; eager torch would otherwise pay for memory traffic.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def _clamp(value: Parameter, lowest: float, highest: float) -> Parameter:
 def _safe_lam(lam: Parameter, limits: Limits) -> Parameter:
     """λ within the range in which the formulas are finite; a negative λ becomes NaN."""
     safe = _clamp(lam, limits.lam_smallest, limits.lam_largest)
-    return torch.where(lam < 0, math.nan, safe) if isinstance(safe, Tensor) else safe
+    if isinstance(lam, Tensor):
+        return torch.where(lam < 0, math.nan, safe)
+    return safe
 
 
 def _ln(value: Parameter) -> Parameter:
@@ -124,7 +126,7 @@ def curve(z: Tensor, kappa: Parameter, lam: Parameter) -> Curve:
     # a = κz,  E = e^(−a),  t = λE
     a = z * kappa
     half_cap = _largest_exponent(log_lam * LOG2E, limits) * (0.5 / LOG2E)
-    root_E = (a * -0.5).clamp(max=half_cap).exp()  # type: ignore[arg-type]
+    root_E = (a * -0.5).clamp(max=half_cap).exp()
     t = (root_E * root_E) * lam
     # s = 1/(1+t),  q = E s
     s = 1 / (1 + t)
@@ -272,7 +274,7 @@ class _Workspace:
 
 def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Equal flat pieces of contiguous tensors."""
-    return zip(*(x.view(-1).split(CHUNK) for x in tensors), strict=True)
+    return zip(*(torch.split(x.view(-1), CHUNK) for x in tensors), strict=True)
 
 
 def _is_lean(x: Tensor, kappa: float, lam: float) -> bool:

@@ -100,7 +100,7 @@ def compile_to_cubin(text: str, name: str, arch: int) -> bytes:
         _, size = nvrtc.nvrtcGetCUBINSize(program)
         code = b" " * size
         nvrtc.nvrtcGetCUBIN(program, code)
-        return code
+        return bytes(code)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

@@ -57,7 +57,7 @@ __device__ __forceinline__ float approx_exp2_ftz(float x) {
 // log2(x) of a normal x, absolute error 2^-22 near 1
 __device__ __forceinline__ float approx_log2_ftz(float x) {
 #ifdef COMPANION_SIMULATOR
-    return simulator::approx_log2(x);
+    return simulator::approx_log2_ftz(x);
 #else
     float y;
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -68,7 +68,7 @@ __device__ __forceinline__ float approx_log2_ftz(float x) {
 // 1/x of a normal x, error one unit in the last place; a subnormal result becomes 0
 __device__ __forceinline__ float approx_reciprocal_ftz(float x) {
 #ifdef COMPANION_SIMULATOR
-    return simulator::approx_reciprocal(x);
+    return simulator::approx_reciprocal_ftz(x);
 #else
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -37,9 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
     command.set_defaults(command=_run)
 
-    command = commands.add_parser(
-        "table", help="show a finished result, of the runs or else the promoted one"
-    )
+    command = commands.add_parser("table", help="show a finished result, of the runs or else the promoted one")
     command.add_argument("name")
     command.add_argument("--preset", default="laptop", help="smoke, laptop (default) or full")
     command.set_defaults(command=_table)
@@ -62,17 +60,13 @@ def _state(experiment: Experiment, preset: str) -> str:
     except FileNotFoundError:
         return "no finished result"
     code = (
-        ""
-        if result["provenance"]["code"] == code_stamp(experiment.mechanism)
-        else ", by code that has changed since"
+        "" if result["provenance"]["code"] == code_stamp(experiment.mechanism) else ", by code that has changed since"
     )
     return f"finished on {result['provenance']['date']} with {len(result['seeds'])} seeds ({origin}{code})"
 
 
 def _run(options: argparse.Namespace) -> None:
-    runner.run(
-        get(options.name), options.preset, seeds=options.seeds, resume=options.resume, workers=options.jobs
-    )
+    runner.run(get(options.name), options.preset, seeds=options.seeds, resume=options.resume, workers=options.jobs)
     _table(options)
 
 
@@ -83,9 +77,7 @@ def _table(options: argparse.Namespace) -> None:
     print(f"{experiment.name}, preset {options.preset}, {len(result['seeds'])} seeds, from {origin}\n")
     print(table(result, by, experiment.columns))
     if edges := [row for row in result["chosen"] if row["at_edge"]]:
-        print(
-            f"\n{len(edges)} of {len(result['chosen'])} cases chose a learning rate at the edge of the grid."
-        )
+        print(f"\n{len(edges)} of {len(result['chosen'])} cases chose a learning rate at the edge of the grid.")
 
 
 def _promote(options: argparse.Namespace) -> None:

@@ -112,9 +112,7 @@ def git_state() -> dict[str, Any] | None:
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(
-        ["git", *arguments], cwd=_PACKAGE.parent, capture_output=True, text=True, check=True
-    ).stdout
+    return subprocess.run(["git", *arguments], cwd=_PACKAGE.parent, capture_output=True, text=True, check=True).stdout
 
 
 def _version(distribution: str) -> str | None:

@@ -17,18 +17,18 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import partial
+from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from companion import results
 from companion.experiments.provenance import code_stamp, environment, git_state
-from companion.experiments.registry import Experiment, Job, Row
+from companion.experiments.registry import Case, Experiment, Job, Row
 
 __all__ = ["find", "promote", "run", "runs_path"]
 
@@ -77,67 +77,28 @@ def run(
         If the preset is unknown, a number is below 1, or a tuning seed is also an evaluation seed.
     """
     settings = dict(experiment.preset(preset))
-    count = int(settings.pop("seeds")) if seeds is None else seeds
-    settings.pop("seeds", None)
-    if count < 1 or workers < 1:
-        raise ValueError(f"seeds is {count} and workers is {workers}; allowed is 1 or more")
-    evaluation_seeds = list(range(count))
-    rates = settings.pop("learning_rates", [])
-    tuning_seeds = settings.pop("tuning_seeds", [])
+    default_seeds = settings.pop("seeds")
+    evaluation_seeds = list(range(default_seeds if seeds is None else seeds))
+    rates, tuning_seeds = settings.pop("learning_rates", []), settings.pop("tuning_seeds", [])
+    if not evaluation_seeds or workers < 1:
+        raise ValueError(f"seeds is {seeds} and workers is {workers}; allowed is 1 or more")
     if overlap := set(tuning_seeds) & set(evaluation_seeds):
         raise ValueError(f"tuning_seeds holds {sorted(overlap)}, which are evaluation seeds")
-
     if settings.get("device") == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"{experiment.name} {preset} needs a CUDA GPU, and torch finds none")
-    machine = environment(settings.get("device", "cpu"))
-    stamp = code_stamp(experiment.mechanism)
+
     target = runs_path() / f"{experiment.name}-{preset}.json"
     folder = target.with_suffix("")
     if not resume:
         target.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    context = hashlib.sha256(_canonical([stamp, machine])).hexdigest()
-    compute = partial(
-        _finish, folder=folder, context=context, workers=workers, prepare=(experiment.mechanism, stamp)
-    )
-
-    def jobs_of(stage: Any, case: dict[str, Any], seed_list: list[int], rate_list: list[Any]) -> list[Job]:
-        return [Job(experiment.name, stage, case, settings, s, r) for r in rate_list for s in seed_list]
-
+    machine = environment(settings.get("device", "cpu"))
+    session = _Session(experiment, settings, folder, machine, code_stamp(experiment.mechanism), workers)
     cases = experiment.cases(settings)
-    seconds = 0.0
-    tuning: list[Row] = []
-    chosen: list[Row] = []
-    if experiment.validate is not None:
-        jobs = [job for case in cases for job in jobs_of("tuning", case, tuning_seeds, rates)]
-        parts = compute(jobs, experiment.validate, label=f"{experiment.name} tuning")
-        tuning = [
-            {**job.case, "seed": job.seed, "learning_rate": job.learning_rate, "score": part["outcome"]}
-            for job, part in zip(jobs, parts, strict=True)
-        ]
-        seconds += math.fsum(part["seconds"] for part in parts)
-        chosen = [{**case, **_best(case, tuning, rates, experiment.one_rate_for)} for case in cases]
-    winners = [row["learning_rate"] for row in chosen] if chosen else [None] * len(cases)
-
-    jobs = [
-        job
-        for case, rate in zip(cases, winners, strict=True)
-        for job in jobs_of("evaluation", case, evaluation_seeds, [rate])
-    ]
-    parts = compute(jobs, experiment.measure, label=f"{experiment.name} evaluation")
-    seconds += math.fsum(part["seconds"] for part in parts)
-    rows = [
-        {
-            **job.case,
-            "seed": job.seed,
-            **({} if job.learning_rate is None else {"learning_rate": job.learning_rate}),
-            **row,
-        }
-        for job, part in zip(jobs, parts, strict=True)
-        for row in part["outcome"]
-    ]
-
+    tuning = session.tune(cases, rates, tuning_seeds)
+    chosen = [{**case, **_best(case, tuning, rates, experiment.one_rate_for)} for case in cases] if tuning else []
+    rows = session.evaluate(cases, [row["learning_rate"] for row in chosen], evaluation_seeds)
     result = {
         "experiment": experiment.name,
         "preset": preset,
@@ -151,9 +112,9 @@ def run(
         "provenance": {
             **machine,
             "threads": _THREADS,
-            "duration_seconds": round(seconds, 1),
+            "duration_seconds": round(session.seconds, 1),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "code": stamp,
+            "code": session.stamp,
             "git": git_state(),
         },
     }
@@ -232,42 +193,86 @@ def _best(case: Mapping[str, Any], tuning: list[Row], rates: list[float], shared
     return {"learning_rate": winner, "score": score, "at_edge": winner in (min(rates), max(rates))}
 
 
-def _finish(
-    jobs: list[Job],
-    work: Callable[[Job], Any],
-    *,
-    folder: Path,
-    context: str,
-    workers: int,
-    prepare: tuple[str, str],
-    label: str,
-) -> list[dict[str, Any]]:
-    """Return the parts of all jobs, in order; compute those that are not there yet."""
-    paths = [folder / f"{_key(job, context)}.json" for job in jobs]
-    done = {path: part for path in paths if (part := _read(path)) is not None}
-    missing = {path: job for path, job in zip(paths, jobs, strict=True) if path not in done}
-    for path, part in _progress(_compute(missing, work, workers, prepare), label, len(paths), len(done)):
-        done[path] = part
-    return [done[path] for path in paths]
+@dataclass
+class _Session:
+    """One run: what is run, where its parts lie, and who computes them."""
 
+    experiment: Experiment
+    settings: dict[str, Any]
+    folder: Path
+    machine: dict[str, Any]
+    stamp: str
+    workers: int
+    seconds: float = 0.0
 
-def _compute(
-    missing: dict[Path, Job], work: Callable[[Job], Any], workers: int, prepare: tuple[str, str]
-) -> Iterator[tuple[Path, dict[str, Any]]]:
-    if workers == 1 or len(missing) < 2:
-        with _one_thread():
-            for path, job in missing.items():
-                yield path, _execute(work, job, path)
-        return
-    pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=prepare
-    )
-    try:
-        futures = {pool.submit(_execute, work, job, path): path for path, job in missing.items()}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    def tune(self, cases: list[Case], rates: list[float], seeds: list[int]) -> list[Row]:
+        """Return a score for each case, rate and seed; nothing where the experiment does not tune."""
+        if self.experiment.validate is None:
+            return []
+        jobs = [self.job("tuning", case, seed, rate) for case in cases for rate in rates for seed in seeds]
+        scores = self.finish(jobs, self.experiment.validate, "tuning")
+        return [
+            {**job.case, "seed": job.seed, "learning_rate": job.learning_rate, "score": score}
+            for job, score in zip(jobs, scores, strict=True)
+        ]
+
+    def evaluate(self, cases: list[Case], rates: list[float], seeds: list[int]) -> list[Row]:
+        """Return the rows of each case and seed; `rates` has one per case, or none."""
+        own_rates: Sequence[float | None] = rates or [None] * len(cases)
+        pairs = zip(cases, own_rates, strict=True)
+        jobs = [self.job("evaluation", case, seed, rate) for case, rate in pairs for seed in seeds]
+        return [
+            {**job.case, "seed": job.seed, **({"learning_rate": job.learning_rate} if rates else {}), **row}
+            for job, rows in zip(jobs, self.finish(jobs, self.experiment.measure, "evaluation"), strict=True)
+            for row in rows
+        ]
+
+    def job(self, stage: Literal["tuning", "evaluation"], case: Case, seed: int, rate: float | None) -> Job:
+        return Job(self.experiment.name, stage, case, self.settings, seed, rate)
+
+    def finish(self, jobs: list[Job], work: Callable[[Job], Any], stage: str) -> list[Any]:
+        """Return the outcomes of all jobs, in order; compute those that are not there yet."""
+        from tqdm import tqdm
+
+        paths = [self.part(job) for job in jobs]
+        done = {path: part for path in paths if (part := _read(path)) is not None}
+        missing = {path: job for path, job in zip(paths, jobs, strict=True) if path not in done}
+        bar = tqdm(
+            self.compute(missing, work),
+            desc=f"{self.experiment.name} {stage}",
+            total=len(paths),
+            initial=len(done),
+            file=sys.stderr,
+            disable=bool(os.environ.get("CI")),
+        )
+        done.update(bar)
+        parts = [done[path] for path in paths]
+        self.seconds += math.fsum(part["seconds"] for part in parts)
+        return [part["outcome"] for part in parts]
+
+    def part(self, job: Job) -> Path:
+        """Return the file of a job: its name is bound to all that the outcome depends on."""
+        key = hashlib.sha256(_canonical([job.as_dict(), self.stamp, self.machine])).hexdigest()
+        return self.folder / f"{key[:32]}.json"
+
+    def compute(self, missing: dict[Path, Job], work: Callable[[Job], Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+        if self.workers == 1 or len(missing) < 2:
+            with _one_thread():
+                for path, job in missing.items():
+                    yield path, _execute(work, job, path)
+            return
+        pool = ProcessPoolExecutor(
+            self.workers,
+            multiprocessing.get_context("spawn"),
+            initializer=_prepare_worker,
+            initargs=(self.experiment.mechanism, self.stamp),
+        )
+        try:
+            futures = {pool.submit(_execute, work, job, path): path for path, job in missing.items()}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _execute(work: Callable[[Job], Any], job: Job, path: Path) -> dict[str, Any]:
@@ -303,18 +308,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _progress(parts: Iterator[Any], label: str, total: int, already: int) -> Iterator[Any]:
-    from tqdm import tqdm
-
-    return iter(
-        tqdm(parts, label, total, initial=already, file=sys.stderr, disable=bool(os.environ.get("CI")))
-    )
-
-
-def _key(job: Job, context: str) -> str:
-    return hashlib.sha256(_canonical([job.as_dict(), context])).hexdigest()[:32]
 
 
 def _canonical(value: Any) -> bytes:

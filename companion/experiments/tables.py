@@ -9,9 +9,7 @@ from companion.analysis.statistics import interval
 __all__ = ["summary", "table"]
 
 
-def summary(
-    rows: Sequence[Mapping[str, Any]], by: Sequence[str], columns: Sequence[str]
-) -> list[dict[str, Any]]:
+def summary(rows: Sequence[Mapping[str, Any]], by: Sequence[str], columns: Sequence[str]) -> list[dict[str, Any]]:
     """Summarise rows over seeds.
 
     Rows of one case and one seed (one per class, for example) are averaged first: the seed is the unit, and

@@ -93,11 +93,9 @@ def _toolchain() -> Toolchain:
         raise SimulatorError(f"The simulator needs Linux on x86-64; this is {here}.")
     compiler = shutil.which("g++")
     if compiler is None:
-        raise SimulatorError(
-            "The simulator needs g++, which is not on the PATH; on Debian: apt-get install g++."
-        )
+        raise SimulatorError("The simulator needs g++, which is not on the PATH; on Debian: apt-get install g++.")
     version = _run([compiler, "-dumpfullversion", "-dumpversion"]).stdout.strip()
-    if int(version.split(".")[0]) < OLDEST_COMPILER:
+    if int(version.split(".")[0] or 0) < OLDEST_COMPILER:
         raise SimulatorError(f"The simulator needs g++ {OLDEST_COMPILER} or newer; this one is {version}.")
     return Toolchain(compiler, version, _find_cuda_headers())
 
@@ -321,7 +319,7 @@ def first_line_in(files: Sequence[Path], report: str) -> str | None:
     str or None
         ``"aglu.cu:17"``.
     """
-    for path, line in re.findall(r"(/[^\s:]+):(\d+)", report):
-        if Path(path).resolve() in files:
-            return f"{Path(path).name}:{line}"
-    return None
+    # By name: what was compiled in another place, with the same contents, is not compiled again here.
+    names = {file.name for file in files}
+    places = ((Path(path).name, line) for path, line in re.findall(r"(/[^\s:]+):(\d+)", report))
+    return next((f"{name}:{line}" for name, line in places if name in names), None)

@@ -209,9 +209,7 @@ class SanitizedProgram(Engine):
     def _fault(self, result: subprocess.CompletedProcess[str], place: Path, launch: Launch) -> KernelFault:
         found = re.search(r"AddressSanitizer: ([\w-]+)", result.stderr)
         if found is None or not place.exists():
-            return KernelFault(
-                f"the sanitized process ended with {result.returncode}:\n{result.stderr[-2000:]}"
-            )
+            return KernelFault(f"the sanitized process ended with {result.returncode}:\n{result.stderr[-2000:]}")
         thread, *offsets = place.read_text().splitlines()
         nearest = _nearest_span([int(offset) for offset in offsets], launch.spans)
         access = re.search(r"^(READ|WRITE) of size (\d+)", result.stderr, re.MULTILINE)

@@ -129,9 +129,7 @@ def _parse_order(order: str | None) -> tuple[int, int]:
     name, _, seed = text.partition(":")
     if name not in _ORDERS or (seed and (name != "shuffled" or not seed.isdecimal())):
         source = "order" if order is not None else "COMPANION_SIMULATOR_ORDER"
-        raise ValueError(
-            f"{source}: got {text!r}, allowed are {', '.join(map(repr, _ORDERS))}, 'shuffled:SEED'"
-        )
+        raise ValueError(f"{source}: got {text!r}, allowed are {', '.join(map(repr, _ORDERS))}, 'shuffled:SEED'")
     return _ORDERS.index(name), int(seed or 0)
 
 
@@ -181,9 +179,7 @@ def _check_pointer(where: str, parameter: Parameter, argument: Any) -> None:
 def _check_value(where: str, parameter: Parameter, argument: Any) -> None:
     if not isinstance(argument, np.generic):
         given = type(argument).__name__
-        raise TypeError(
-            f"{where}: got {given}, allowed is a NumPy scalar such as numpy.int32(3): {parameter}"
-        )
+        raise TypeError(f"{where}: got {given}, allowed is a NumPy scalar such as numpy.int32(3): {parameter}")
     kind = {"i": "i", "u": "i", "f": "f", "b": "b"}.get(argument.dtype.kind, "s")
     if (kind, argument.nbytes) != (parameter.kind, parameter.bytes):
         raise TypeError(f"{where}: got {type(argument).__name__}, the kernel takes {parameter}")

@@ -131,21 +131,17 @@ def load(
 
     Examples
     --------
-    >>> import tempfile, numpy, torch
+    >>> import pathlib, tempfile, torch
     >>> from companion import simulator
-    >>> source = '''
+    >>> source = pathlib.Path(tempfile.mkdtemp()) / "reverse.cu"
+    >>> _ = source.write_text('''
     ... extern "C" __global__ void reverse(float* x) {
     ...     __shared__ float tile[64];
     ...     tile[threadIdx.x] = x[threadIdx.x];
     ...     __syncthreads();
     ...     x[threadIdx.x] = tile[63 - threadIdx.x];
-    ... }'''
-    >>> if simulator.available():
-    ...     with tempfile.NamedTemporaryFile("w", suffix=".cu") as file:
-    ...         _ = file.write(source), file.flush()
-    ...         module = simulator.load(file.name, ["reverse"])
-    ... else:
-    ...     import doctest; raise SystemExit
+    ... }''')
+    >>> module = simulator.load(source, ["reverse"])
     >>> x = torch.arange(64.0)
     >>> module.launch("reverse", (1,), (64,), [x])
     >>> x[:3].tolist()

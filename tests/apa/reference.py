@@ -26,7 +26,7 @@ Function = Literal["apa", "aglu"]
 _DIGITS = 30
 _FIRST_PRECISION = 160  # bits
 _SERIES_BELOW = mpf(2) ** -8
-# Below exp(−this) no derivative is near any floating-point format, and at λ = 0 mpmath would run out of memory.
+# Below exp(−this) nothing is near any floating-point format, and at λ = 0 mpmath would run out of memory.
 _VANISHED = 10**7
 
 

@@ -1,10 +1,12 @@
-// out[i] = function(x[i]), for functions whose error on a GPU is documented. A kernel reaches PTX instructions through
-// inline assembly on a GPU and through the simulator's functions here.
+// out[i] = function(x[i]), for functions whose error on a GPU is documented. A kernel reaches PTX
+// instructions through inline assembly on a GPU and through the simulator's functions here.
 #ifdef COMPANION_SIMULATOR
 using simulator::approx_exp2;
 using simulator::approx_exp2_ftz;
 using simulator::approx_log2;
+using simulator::approx_log2_ftz;
 using simulator::approx_reciprocal;
+using simulator::approx_reciprocal_ftz;
 using simulator::approx_tanh;
 #else
 #define INSTRUCTION(NAME, PTX)                         \
@@ -16,10 +18,10 @@ using simulator::approx_tanh;
 INSTRUCTION(approx_exp2, "ex2.approx")
 INSTRUCTION(approx_exp2_ftz, "ex2.approx.ftz")
 INSTRUCTION(approx_log2, "lg2.approx")
+INSTRUCTION(approx_log2_ftz, "lg2.approx.ftz")
 INSTRUCTION(approx_reciprocal, "rcp.approx")
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750
+INSTRUCTION(approx_reciprocal_ftz, "rcp.approx.ftz")
 INSTRUCTION(approx_tanh, "tanh.approx")
-#endif
 #endif
 
 __device__ float one_over(float x) { return __fdividef(1.0f, x); }
@@ -32,7 +34,9 @@ __device__ float one_over(float x) { return __fdividef(1.0f, x); }
 APPLY(apply_exp2, approx_exp2)
 APPLY(apply_exp2_ftz, approx_exp2_ftz)
 APPLY(apply_log2, approx_log2)
+APPLY(apply_log2_ftz, approx_log2_ftz)
 APPLY(apply_reciprocal, approx_reciprocal)
+APPLY(apply_reciprocal_ftz, approx_reciprocal_ftz)
 APPLY(apply_tanh, approx_tanh)
 APPLY(apply_expf, __expf)
 APPLY(apply_exp10f, __exp10f)

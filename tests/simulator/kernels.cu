@@ -5,8 +5,10 @@
 constexpr unsigned whole_warp = 0xffffffffu;
 
 // y[i] = a x[i], a grid of any size over n elements
-extern "C" __global__ void __launch_bounds__(1024) scale(const float* __restrict__ x, float* __restrict__ y, float a, int n) {
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = a * __ldg(x + i);
+extern "C" __global__ void __launch_bounds__(1024)
+    scale(const float* __restrict__ x, float* __restrict__ y, float a, int n) {
+    const int threads = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) y[i] = a * __ldg(x + i);
 }
 
 __device__ __forceinline__ float warp_sum(float v) {
@@ -47,8 +49,8 @@ extern "C" __global__ void votes(unsigned* out) {
     const int lane = threadIdx.x;
     if (lane % 2 == 0) return;
     out[lane] = __ballot_sync(odd, lane > 16);
-    out[32 + lane] = __all_sync(odd, lane > 0) + 2 * __any_sync(odd, lane > 30) + 4 * __all_sync(odd, lane > 1) +
-                     8 * __any_sync(odd, lane > 31);
+    out[32 + lane] = __all_sync(odd, lane > 0) + 2 * __any_sync(odd, lane > 30) +
+                     4 * __all_sync(odd, lane > 1) + 8 * __any_sync(odd, lane > 31);
     out[64 + lane] = __shfl_xor_sync(odd, lane, 2);
 #if __CUDA_ARCH__ >= 800 || defined(COMPANION_SIMULATOR)
     out[96 + lane] = __reduce_add_sync(odd, lane) + __reduce_max_sync(odd, lane);
@@ -66,7 +68,8 @@ extern "C" __global__ void histogram(const int* values, int* counts, int n) {
     if (threadIdx.x < 16) atomicAdd(&counts[threadIdx.x], bins[threadIdx.x]);
 }
 
-// total[0] = the sum over all blocks, in the order of the blocks: the last one to finish adds up what the others left.
+// total[0] = the sum over all blocks, in the order of the blocks: the last one to finish adds up what the
+// others left.
 extern "C" __global__ void last_block_sums(const float* x, float* partial, unsigned* finished, float* total) {
     __shared__ bool last;
     if (threadIdx.x == 0) {
@@ -88,7 +91,8 @@ extern "C" __global__ void every_atomic(int* i, float* f, __half* h, unsigned lo
     atomicMax(i + 2, static_cast<int>(threadIdx.x));
     atomicMin(i + 3, -static_cast<int>(threadIdx.x));
     atomicOr(i + 4, 1 << threadIdx.x % 31);
-    if (atomicCAS(i + 5, 0, 1 + static_cast<int>(threadIdx.x)) == 0) atomicExch(i + 6, 1 + static_cast<int>(threadIdx.x));
+    const int me = 1 + static_cast<int>(threadIdx.x);
+    if (atomicCAS(i + 5, 0, me) == 0) atomicExch(i + 6, me);
     atomicAdd(f, 0.5f);
     atomicAdd(h, __float2half(0.25f));
     atomicAdd(u, 1ull << 33);
@@ -150,7 +154,9 @@ __device__ void triple_eight(const T* x, T* y, long long vectors) {
     }
     reinterpret_cast<uint4*>(y)[i] = v.bits;
 }
-extern "C" __global__ void triple_f16(const __half* x, __half* y, long long vectors) { triple_eight(x, y, vectors); }
+extern "C" __global__ void triple_f16(const __half* x, __half* y, long long vectors) {
+    triple_eight(x, y, vectors);
+}
 extern "C" __global__ void triple_bf16(const __nv_bfloat16* x, __nv_bfloat16* y, long long vectors) {
     triple_eight(x, y, vectors);
 }
@@ -174,11 +180,8 @@ extern "C" __global__ void block_votes(int* out, int threshold) {
     out[threadIdx.x] = count * 100 + (any ? 10 : 0) + (all ? 1 : 0);
 }
 
-struct Pair {
-    float first;
-    int second;
-};
-extern "C" __global__ void every_kind(float* out, bool flag, short small, unsigned long long large, double real, __half tiny) {
+extern "C" __global__ void every_kind(float* out, bool flag, short small, unsigned long long large,
+                                      double real, __half tiny) {
     out[0] = flag;
     out[1] = small;
     out[2] = static_cast<float>(large >> 40);

@@ -50,7 +50,9 @@ CASES = (
     Case("apply_log2", np.log2, 0.5, 2, absolute(2**-22)),
     Case("apply_log2", np.log2, 2.001, 1e30, relative(2**-22)),
     Case("apply_log2", np.log2, 1e-38, 0.499, relative(2**-22)),
+    Case("apply_log2_ftz", np.log2, 0.5, 2, absolute(2**-22)),
     Case("apply_reciprocal", np.reciprocal, 1e-3, 1e3, ulps(1)),
+    Case("apply_reciprocal_ftz", np.reciprocal, 1e-3, 1e3, ulps(1)),
     Case("apply_tanh", np.tanh, -5, 5, relative(2**-11)),
     Case("apply_tanhf", np.tanh, -5, 5, relative(2**-11)),
     Case("apply_expf", np.exp, -80, 80, lambda x, e: (2 + np.floor(np.abs(1.173 * x))) * ulp(e)),
@@ -122,8 +124,13 @@ def test_special_values_are_those_of_the_tables(
     assert torch.equal(result.signbit() & ~result.isnan(), torch.tensor(expected).signbit())
 
 
-def test_only_the_flushing_exponential_flushes(module: simulator.Module) -> None:
-    x = torch.tensor([-127.5, -140.0])
-    assert apply(module, "apply_exp2", x).gt(0).all()
-    assert apply(module, "apply_exp2_ftz", x).eq(0).all()
-    assert apply(module, "apply_log2", torch.tensor([TINY])).item() == pytest.approx(np.log2(TINY), rel=1e-6)
+def test_only_the_flushing_variants_flush(module: simulator.Module) -> None:
+    def at(kernel: str, x: float) -> float:
+        return apply(module, kernel, torch.tensor([float(x)])).item()
+
+    assert at("apply_exp2", -140) > 0 == at("apply_exp2_ftz", -140)
+    assert at("apply_log2", TINY) == pytest.approx(np.log2(TINY), rel=1e-6)
+    assert at("apply_log2_ftz", TINY) == -INF
+    assert at("apply_reciprocal", -(2.0**127)) < 0 == at("apply_reciprocal_ftz", -(2.0**127))
+    assert at("apply_reciprocal", -(2.0**-127)) == pytest.approx(-(2.0**127))
+    assert at("apply_reciprocal_ftz", -(2.0**-127)) == -INF

@@ -39,8 +39,8 @@ def fault_of(module: simulator.Module, name: str, *args: Any, block: int = 64, *
     return str(caught.value)
 
 
-def test_every_fault_is_planted_here_and_tried_below() -> None:
-    assert set(KERNELS) == set(re.findall(r'"(\w+)"', Path(__file__).read_text())) & set(KERNELS)
+def test_every_planted_fault_is_tried() -> None:
+    assert set(KERNELS) <= set(re.findall(r'"(\w+)"', Path(__file__).read_text()))
 
 
 # --- barriers ---

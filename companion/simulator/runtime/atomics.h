@@ -3,9 +3,11 @@
 
 namespace simulator {
 
-// The types that CUDA's atomicAdd takes. A narrower list than C++ would allow: what compiles here must compile there.
+// The types that CUDA's atomicAdd takes. A narrower list than C++ would allow: what compiles here must
+// compile there.
 template <class T>
-concept Addable = OneOf<T, int, unsigned, unsigned long long, float, double, __half, __nv_bfloat16, __half2, __nv_bfloat162>;
+concept Addable = OneOf<T, int, unsigned, unsigned long long, float, double, __half, __half2, __nv_bfloat16,
+                        __nv_bfloat162>;
 template <class T>
 concept Integer = OneOf<T, int, unsigned, long long, unsigned long long>;
 template <class T>
@@ -14,10 +16,11 @@ template <class T>
 concept Comparable = OneOf<T, int, unsigned, unsigned long long, unsigned short>;
 
 template <std::size_t bytes>
-using Bits = std::conditional_t<bytes == 2, std::uint16_t, std::conditional_t<bytes == 4, std::uint32_t, std::uint64_t>>;
+using Bits = std::conditional_t<bytes == 2, std::uint16_t,
+                                std::conditional_t<bytes == 4, std::uint32_t, std::uint64_t>>;
 
-// Read, compute, and write unless somebody else wrote in between; then again. Returns what was there before. The processor
-// compares bits, so that NaN equals itself.
+// Read, compute, and write unless somebody else wrote in between; then again. Returns what was there
+// before. The processor compares bits, so that NaN equals itself.
 template <class T, class Update>
 T update_atomically(T* address, Update update) {
     auto* memory = reinterpret_cast<Bits<sizeof(T)>*>(address);
@@ -57,7 +60,8 @@ inline unsigned atomicInc(unsigned* address, unsigned limit) {
     return simulator::update_atomically(address, [limit](unsigned old) { return old >= limit ? 0 : old + 1; });
 }
 inline unsigned atomicDec(unsigned* address, unsigned limit) {
-    return simulator::update_atomically(address, [limit](unsigned old) { return old == 0 || old > limit ? limit : old - 1; });
+    return simulator::update_atomically(
+        address, [limit](unsigned old) { return old == 0 || old > limit ? limit : old - 1; });
 }
 
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -128,8 +128,10 @@ class Block {
 
     // --- for both ---
 
-    // Noted, not thrown: an exception cannot cross from one stack to another. The scheduler sees it when it gets control.
-    void record_fault(const std::string& what, const void* address = nullptr, const void* instruction = nullptr) {
+    // Noted, not thrown: an exception cannot cross from one stack to another. The scheduler sees it when it
+    // gets control.
+    void record_fault(const std::string& what, const void* address = nullptr,
+                      const void* instruction = nullptr) {
         const std::lock_guard guard(launch_.fault_lock);
         if (launch_.failed) return;
         launch_.fault = "block " + to_string(::blockIdx) + ": " + what;
@@ -138,7 +140,8 @@ class Block {
         launch_.failed = true;
     }
 
-    // "40 threads wait in __syncthreads at k.cu:12 (first: (0, 0, 0)); 24 threads have exited (first: (40, 0, 0))"
+    // "40 threads wait in __syncthreads at k.cu:12 (first: (0, 0, 0)); 24 threads have exited (first: (40,
+    // 0, 0))"
     std::string describe_threads() const {
         std::string text;
         std::vector<bool> told(threads_.size());
@@ -151,8 +154,8 @@ class Block {
                 ++alike;
             }
             if (!text.empty()) text += "; ";
-            text += std::to_string(alike) + (alike == 1 ? " thread " : " threads ") + doing(first) + " (first: " +
-                    to_string(first.index) + ")";
+            text += std::to_string(alike) + (alike == 1 ? " thread " : " threads ") + doing(first) +
+                    " (first: " + to_string(first.index) + ")";
         }
         return text;
     }
@@ -211,7 +214,8 @@ class Block {
         block.leave_for_good();
     }
 
-    // All threads have arrived: count predicates and let them go. True if somebody can go on, or the block has failed.
+    // All threads have arrived: count predicates and let them go. True if somebody can go on, or the block
+    // has failed.
     bool release_barrier() {
         if (launch_.failed) return true;
         if (at_barrier_ == 0 || at_barrier_ + finished_ < threads_.size()) return false;

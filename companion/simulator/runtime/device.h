@@ -1,6 +1,6 @@
-// Where a kernel meets the simulator: what the scheduler sets, and the few functions that lead to it. The kernels are compiled
-// with this header, the scheduler with scheduler.cpp; one library, two translation units, so that the second is
-// compiled once and for all.
+// Where a kernel meets the simulator: what the scheduler sets, and the few functions that lead to it. The
+// kernels are compiled with this header, the scheduler with scheduler.cpp; one library, two translation
+// units, so that the second is compiled once and for all.
 #pragma once
 
 // What a kernel asks of its surroundings. The scheduler sets threadIdx each time it resumes a thread.
@@ -15,7 +15,8 @@ namespace simulator {
 template <class T, class... Types>
 concept OneOf = (std::is_same_v<T, Types> || ...);
 
-// As a default argument, `Where::current()` is the line of the caller: how a barrier in a kernel knows where it stands.
+// As a default argument, `Where::current()` is the line of the caller: how a barrier in a kernel knows
+// where it stands.
 using Where = std::source_location;
 
 // Waits until every thread of the block has come. Returns for how many of them the predicate is true.
@@ -24,8 +25,8 @@ unsigned threads_in_block();
 
 // What the lanes of a warp do together; see warps.h.
 enum class Shuffle { indexed, up, down, exclusive_or };
-void shuffle(Shuffle kind, const char* name, unsigned mask, void* value, std::size_t bytes, int argument, int width,
-             const Where& where);
+void shuffle(Shuffle kind, const char* name, unsigned mask, void* value, std::size_t bytes, int argument,
+             int width, const Where& where);
 struct Votes {
     unsigned for_it, present;  // bit i is lane i
 };
@@ -49,13 +50,14 @@ inline std::uint64_t mix(std::uint64_t x) {
 constexpr std::size_t most_dynamic_shared_bytes = 227 * 1024;  // compute capability 9.0
 constexpr std::size_t watched_bytes = 1024;                    // behind it, for writes that go too far
 
-// Where it is, on this worker; null if no kernel of the file has any. The file that the build writes defines this.
+// Where it is, on this worker; null if no kernel of the file has any. The file that the build writes
+// defines this.
 unsigned char* dynamic_shared_memory();
 
 }  // namespace simulator
 
-// `extern __shared__ T name[];` declares a variable that nobody defines. The build finds the names and makes each another
-// name of the same storage, as on a GPU.
+// `extern __shared__ T name[];` declares a variable that nobody defines. The build finds the names and
+// makes each another name of the same storage, as on a GPU.
 #define SIMULATOR_DYNAMIC_SHARED                                                                     \
     extern "C" {                                                                                     \
     alignas(1024) thread_local unsigned char                                                         \

@@ -1,17 +1,21 @@
-// How a fault in a thread reaches the scheduler: by hand (fail_with), from checks that the compiler inserts, and from the
-// processor. In every case the thread's fiber is left for good and the launch returns normally, with a message.
+// How a fault in a thread reaches the scheduler: by hand (fail_with), from checks that the compiler
+// inserts, and from the processor. In every case the thread's fiber is left for good and the launch returns
+// normally, with a message.
 #pragma once
 
 namespace simulator {
 
 inline std::string this_thread_is() { return "thread " + to_string(current_block->running().index); }
 
-[[noreturn]] inline void fail_with(const std::string& what, const void* address = nullptr, const void* instruction = nullptr) {
+[[noreturn]] inline void fail_with(const std::string& what, const void* address = nullptr,
+                                   const void* instruction = nullptr) {
     current_block->record_fault(this_thread_is() + ": " + what, address, instruction);
     current_block->leave_for_good();
 }
 
-void fail_here(const char* what, const Where& where) { fail_with(std::string(what) + " at " + to_string(where)); }
+void fail_here(const char* what, const Where& where) {
+    fail_with(std::string(what) + " at " + to_string(where));
+}
 
 // --- checks that g++ inserts: -fsanitize=bounds,alignment,null ---
 // The compiler calls these functions by name when a check fails. Usually they come from the library libubsan,
@@ -39,8 +43,8 @@ inline std::string at(const SourceLocation& where) { return " at " + to_string(w
 
 extern "C" [[noreturn]] void __ubsan_handle_out_of_bounds_abort(
     OutOfBounds* check, std::uintptr_t index) {
-    fail_with("index " + std::to_string(static_cast<std::ptrdiff_t>(index)) + " is out of bounds of " + check->array->name +
-              at(check->where));
+    const std::string number = std::to_string(static_cast<std::ptrdiff_t>(index));
+    fail_with("index " + number + " is out of bounds of " + check->array->name + at(check->where));
 }
 
 extern "C" [[noreturn]] void __ubsan_handle_type_mismatch_v1_abort(
@@ -70,7 +74,8 @@ inline thread_local ProcessorFault processor_fault{};
     fail_with(fault.write ? "illegal write" : "illegal read", fault.address, fault.instruction);
 }
 
-// While it lives, a fault in a kernel ends the launch instead of the program. Faults elsewhere go where they went before.
+// While it lives, a fault in a kernel ends the launch instead of the program. Faults elsewhere go where
+// they went before.
 class ProcessorFaultGuard {
    public:
     ProcessorFaultGuard() {
@@ -84,9 +89,10 @@ class ProcessorFaultGuard {
     }
 
    private:
-    // A handler may do very little. So it notes what happened and changes where the thread will continue when it returns.
+    // A handler may do very little. So it notes what happened and changes where the thread will continue
+    // when it returns.
     static void handle(int signal, siginfo_t* info, void* context) {
-        if (current_block == nullptr) {  // not a kernel: the instruction will fault again, under the handler of before
+        if (current_block == nullptr) {  // not a kernel: let it fault again, under the handler of before
             for (int i = 0; i < 3; ++i)
                 if (signals_[i] == signal) sigaction(signal, &before_[i], nullptr);
             return;
@@ -94,8 +100,8 @@ class ProcessorFaultGuard {
         auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
         const auto stack = reinterpret_cast<greg_t>(current_block->running().stack);
         constexpr greg_t was_write = 2;
-        processor_fault = {signal, (registers[REG_ERR] & was_write) != 0, registers[REG_RSP] < stack, info->si_addr,
-                           reinterpret_cast<const void*>(registers[REG_RIP])};
+        processor_fault = {signal, (registers[REG_ERR] & was_write) != 0, registers[REG_RSP] < stack,
+                           info->si_addr, reinterpret_cast<const void*>(registers[REG_RIP])};
         // Nothing on the thread's stack is needed any more: begin again at its top, aligned as after a call.
         registers[REG_RSP] = stack + static_cast<greg_t>(stack_bytes) - 8;
         registers[REG_RIP] = reinterpret_cast<greg_t>(&land_after_processor_fault);

@@ -12,9 +12,9 @@
 
 namespace simulator {
 
-// Save the registers that a function must preserve (System V ABI) on the present stack, note where that stack ends, and
-// take up the other stack where it once did the same. To the compiler it is a call like any other, which may change
-// all memory; that is why 30 bytes of assembly suffice.
+// Save the registers that a function must preserve (System V ABI) on the present stack, note where that
+// stack ends, and take up the other stack where it once did the same. To the compiler it is a call like any
+// other, which may change all memory; that is why 30 bytes of assembly suffice.
 extern "C" __attribute__((visibility("hidden"))) void simulator_switch_stack(void** save, void* resume);
 __asm__(R"(
 .text
@@ -45,12 +45,13 @@ constexpr std::size_t stack_bytes = 512 * 1024;  // the sanitizer surrounds ever
 constexpr std::size_t stack_bytes = 64 * 1024;
 #endif
 
-// The stacks of one worker. A thread gets one when it starts and gives it back when it ends: as long as no thread waits,
-// one stack, warm in the cache, serves them all.
+// The stacks of one worker. A thread gets one when it starts and gives it back when it ends: as long as no
+// thread waits, one stack, warm in the cache, serves them all.
 class StackPool {
    public:
     explicit StackPool(std::size_t most) : bytes_(forbidden_bytes + most * stack_bytes) {
-        void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags, -1, 0);
         if (memory == MAP_FAILED) throw std::bad_alloc();
         memory_ = static_cast<unsigned char*>(memory);
         mprotect(memory_, forbidden_bytes, PROT_NONE);
@@ -70,9 +71,11 @@ class StackPool {
     }
     void give_back(unsigned char* stack) { free_.push_back(stack); }
 
-    // Stacks grow downwards. Who uses too much overwrites the lowest bytes, or ends up below all stacks, where a touch is a
-    // fault of the processor.
-    static bool overflowed(const unsigned char* stack) { return std::memcmp(stack, &watermark, sizeof watermark) != 0; }
+    // Stacks grow downwards. Who uses too much overwrites the lowest bytes, or ends up below all stacks,
+    // where a touch is a fault of the processor.
+    static bool overflowed(const unsigned char* stack) {
+        return std::memcmp(stack, &watermark, sizeof watermark) != 0;
+    }
 
    private:
     static constexpr std::size_t forbidden_bytes = std::size_t{1} << 20;
@@ -82,7 +85,8 @@ class StackPool {
     std::vector<unsigned char*> free_;
 };
 
-// Where a stack stopped. One for each CUDA thread, and one for the scheduler, which runs on the worker's own stack.
+// Where a stack stopped. One for each CUDA thread, and one for the scheduler, which runs on the worker's
+// own stack.
 struct Fiber {
     void* stack_pointer = nullptr;
     const void* stack = nullptr;  // its lowest address, and its size: the address sanitizer wants to know them

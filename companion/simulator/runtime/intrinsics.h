@@ -1,5 +1,6 @@
 // CUDA's functions that C++ does not have and that are exact: bits, conversions, rounding, cache hints.
-// Those that are approximate on a GPU are in approximations.h; fmaf, expf, log1pf, rintf and so on come from C's library.
+// Those that are approximate on a GPU are in approximations.h; fmaf, expf, log1pf, rintf and so on come
+// from C's library.
 #pragma once
 
 // --- the same bits, another type ---
@@ -25,7 +26,10 @@ inline unsigned __brev(unsigned x) {
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
     const std::uint64_t bytes = std::uint64_t{high} << 32 | low;
     unsigned result = 0;
-    for (int i = 0; i < 4; ++i) result |= static_cast<unsigned>(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+    for (int i = 0; i < 4; ++i) {
+        const unsigned chosen = selector >> 4 * i & 7;
+        result |= static_cast<unsigned>(bytes >> 8 * chosen & 0xff) << 8 * i;
+    }
     return result;
 }
 inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long>(a) * b >> 32); }
@@ -65,7 +69,8 @@ inline unsigned __float2uint_rz(float x) { return simulator::saturated<unsigned>
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
 
-// --- min and max: CUDA has them for every pair of arithmetic types; of a number and NaN they take the number ---
+// --- min and max: CUDA has them for every pair of arithmetic types; of a number and NaN they take the
+// number ---
 template <class A, class B>
     requires(std::is_arithmetic_v<A> && std::is_arithmetic_v<B>)
 auto min(A a, B b) {

@@ -1,4 +1,5 @@
-// The kernels of a file: their names, what they take, and how to call them when the arguments are known at run time only.
+// The kernels of a file: their names, what they take, and how to call them when the arguments are known at
+// run time only.
 #pragma once
 
 namespace simulator {
@@ -24,7 +25,7 @@ constexpr char kind_of() {
     if constexpr (std::is_void_v<T>) return 'v';
     else if constexpr (std::is_same_v<T, bool>) return 'b';
     else if constexpr (std::is_integral_v<T>) return 'i';
-    else if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>) return 'f';
+    else if constexpr (std::is_floating_point_v<T> || OneOf<T, __half, __nv_bfloat16>) return 'f';
     else return 's';
 }
 

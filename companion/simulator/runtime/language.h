@@ -19,8 +19,9 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 
-// A block runs on one worker, and a worker runs one block at a time: what is local to the worker is shared by the block.
-// `thread_local` also means `static` inside a function, and may follow `extern`, just as __shared__ does.
+// A block runs on one worker, and a worker runs one block at a time: what is local to the worker is shared
+// by the block. `thread_local` also means `static` inside a function, and may follow `extern`, just as
+// __shared__ does.
 #define __shared__ thread_local
 
 #define assert(condition) ((condition) ? void() : ::simulator::fail_here("assertion failed: " #condition))

@@ -34,9 +34,9 @@ inline void work_on_blocks(Launch& launch) {
         const std::uint64_t turn = launch.next_block++;
         if (turn >= count) break;
         const std::uint64_t i = launch.order == Order::natural ? turn : count - 1 - turn;
-        block.run({static_cast<unsigned>(i % launch.grid.x), static_cast<unsigned>(i / launch.grid.x % launch.grid.y),
-                   static_cast<unsigned>(i / launch.grid.x / launch.grid.y)},
-                  i);
+        const std::uint64_t x = i % launch.grid.x, y = i / launch.grid.x % launch.grid.y;
+        const std::uint64_t z = i / launch.grid.x / launch.grid.y;
+        block.run({static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)}, i);
     }
 }
 
@@ -76,9 +76,11 @@ inline void run(const Kernel& kernel, LaunchRequest& request, void** arguments) 
     request.fault_address = reinterpret_cast<std::uint64_t>(launch.fault_address);
     request.fault_instruction = 0;
     Dl_info library;
-    if (launch.fault_instruction != nullptr && dladdr(launch.fault_instruction, &library) != 0)
-        request.fault_instruction = static_cast<std::uint64_t>(static_cast<const char*>(launch.fault_instruction) -
-                                                               static_cast<const char*>(library.dli_fbase));
+    if (launch.fault_instruction != nullptr && dladdr(launch.fault_instruction, &library) != 0) {
+        const auto* instruction = static_cast<const char*>(launch.fault_instruction);
+        const auto* start = static_cast<const char*>(library.dli_fbase);
+        request.fault_instruction = static_cast<std::uint64_t>(instruction - start);
+    }
 }
 
 }  // namespace simulator

@@ -19,7 +19,9 @@ SIMULATOR_API void* simulator_region_create(std::size_t bytes, std::size_t misal
         return nullptr;
     }
 }
-SIMULATOR_API void* simulator_region_data(void* region) { return static_cast<simulator::Region*>(region)->data(); }
+SIMULATOR_API void* simulator_region_data(void* region) {
+    return static_cast<simulator::Region*>(region)->data();
+}
 SIMULATOR_API std::ptrdiff_t simulator_region_damage(void* region) {
     return static_cast<simulator::Region*>(region)->damage();
 }

@@ -1,9 +1,11 @@
-// The build with the address sanitizer is a program of its own, since the sanitizer must be there before anything
-// allocates memory, which it is not when Python loads a library. It reads a launch from a folder and writes results back.
+// The build with the address sanitizer is a program of its own, since the sanitizer must be there before
+// anything allocates memory, which it is not when Python loads a library. It reads a launch from a folder
+// and writes results back.
 //
 //     program            prints the signatures
 //     program FOLDER     reads FOLDER/launch.txt and FOLDER/region-0, region-1, …; writes the regions back;
-//                        writes FOLDER/fault.txt if the simulator found a fault. The sanitizer's report goes to stderr.
+//                        writes FOLDER/fault.txt if the simulator found a fault. What the sanitizer finds is
+//                        reported on stderr, and what only the simulator knows about it in FOLDER/place.txt.
 #pragma once
 
 namespace simulator {
@@ -28,6 +30,11 @@ inline std::unique_ptr<Region> read_region(std::ifstream& launch, std::size_t nu
     std::ifstream(folder + "/region-" + std::to_string(number), std::ios::binary)
         .read(reinterpret_cast<char*>(region->data()), static_cast<std::streamsize>(bytes));
     return region;
+}
+
+inline void write_region(const Region& region, std::size_t number) {
+    std::ofstream(folder + "/region-" + std::to_string(number), std::ios::binary)
+        .write(reinterpret_cast<const char*>(region.data()), static_cast<std::streamsize>(region.bytes()));
 }
 
 // "region 2 16": 16 bytes into region 2. "null". "bytes 0 0 128 63": a value as it lies in memory.
@@ -60,15 +67,13 @@ inline int run_from_folder() {
     for (std::size_t i = 0; i < region_count; ++i) regions.push_back(read_region(launch, i));
 
     std::vector<std::vector<unsigned char>> values;
-    for (std::size_t i = 0; i < kernels()[kernel].parameter_count; ++i) values.push_back(read_argument(launch));
+    while (values.size() < kernels()[kernel].parameter_count) values.push_back(read_argument(launch));
     std::vector<void*> pointers;
     for (auto& value : values) pointers.push_back(value.data());
     run(kernels()[kernel], request, pointers.data());
 
     if (request.fault[0] != '\0') std::ofstream(folder + "/fault.txt") << request.fault;
-    for (std::size_t i = 0; i < regions.size(); ++i)
-        std::ofstream(folder + "/region-" + std::to_string(i), std::ios::binary)
-            .write(reinterpret_cast<const char*>(regions[i]->data()), static_cast<std::streamsize>(regions[i]->bytes()));
+    for (std::size_t i = 0; i < regions.size(); ++i) write_region(*regions[i], i);
     return 0;
 }
 

@@ -2,11 +2,12 @@
 //
 //     | no access, 16 MiB |  margin  | the argument | margin | no access, 16 MiB |
 //
-// The argument ends within 16 bytes of memory that may be neither read nor written: going beyond it is a fault of the
-// processor, which faults.h turns into a message. The margins exist because memory is protected in pages and because
-// a kernel may choose its path by the alignment of a pointer, so that the copy must be aligned like the original. They are
-// filled with a pattern that is checked after the launch: a write to them is found, a read gives NaN.
-// In the address sanitizer's build, malloc gives memory whose every byte is guarded, reads included.
+// The argument ends within 16 bytes of memory that may be neither read nor written: going beyond it is a
+// fault of the processor, which faults.h turns into a message. The margins exist because memory is
+// protected in pages and because a kernel may choose its path by the alignment of a pointer, so that the
+// copy must be aligned like the original. They are filled with a pattern that is checked after the launch:
+// a write to them is found, a read gives NaN. The address sanitizer forbids memory by the byte, so its
+// build has no gaps on which a read could go unnoticed.
 #pragma once
 
 namespace simulator {
@@ -18,12 +19,16 @@ class Region {
     // `misalignment`: the original's address modulo 16.
     Region(std::size_t bytes, std::size_t misalignment) : bytes_(bytes) {
 #ifdef __SANITIZE_ADDRESS__
-        memory_ = static_cast<unsigned char*>(std::malloc(misalignment + bytes));
-        data_ = memory_ + misalignment;
-        __asan_poison_memory_region(memory_, misalignment);
+        inside_ = guard_bytes + misalignment + bytes + guard_bytes;
+        void* memory = std::aligned_alloc(alignment_kept, round_up(inside_, alignment_kept));
+        memory_ = static_cast<unsigned char*>(memory);
+        data_ = memory_ + guard_bytes + misalignment;
+        __asan_poison_memory_region(memory_, guard_bytes + misalignment);
+        __asan_poison_memory_region(data_ + bytes, guard_bytes);
 #else
         inside_ = round_up(misalignment + bytes + alignment_kept, page_bytes);
-        void* memory = mmap(nullptr, inside_ + 2 * guard_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        void* memory = mmap(nullptr, inside_ + 2 * guard_bytes, PROT_NONE, flags, -1, 0);
         if (memory == MAP_FAILED) throw std::bad_alloc();
         memory_ = static_cast<unsigned char*>(memory);
         mprotect(memory_ + guard_bytes, inside_, PROT_READ | PROT_WRITE);
@@ -36,7 +41,7 @@ class Region {
     }
     ~Region() {
 #ifdef __SANITIZE_ADDRESS__
-        __asan_unpoison_memory_region(memory_, static_cast<std::size_t>(data_ - memory_));
+        __asan_unpoison_memory_region(memory_, inside_);
         std::free(memory_);
 #else
         munmap(memory_, inside_ + 2 * guard_bytes);
@@ -61,10 +66,16 @@ class Region {
     }
 
    private:
+#ifdef __SANITIZE_ADDRESS__
+    static constexpr std::size_t guard_bytes = std::size_t{1} << 20;
+#else
     static constexpr std::size_t guard_bytes = std::size_t{16} << 20;
+#endif
     static constexpr std::size_t page_bytes = 4096;
     // Bytes that no kernel is likely to write, and that every floating-point type reads as NaN.
-    static unsigned char pattern_at(const unsigned char* p) { return reinterpret_cast<std::uintptr_t>(p) % 2 ? 0xff : 0xc5; }
+    static unsigned char pattern_at(const unsigned char* p) {
+        return reinterpret_cast<std::uintptr_t>(p) % 2 ? 0xff : 0xc5;
+    }
     static std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
     std::size_t bytes_;

@@ -1,4 +1,5 @@
-// The side of the simulator that runs kernels. Compiled once, without the checks that kernels are compiled with.
+// The side of the simulator that runs kernels. Compiled once, without the checks that kernels are compiled
+// with.
 #include <atomic>
 #include <cmath>
 #include <cstddef>

@@ -1,8 +1,9 @@
 // The variables of a block: shared memory, and where the running thread stands.
 //
-// A block runs on one worker, and a worker runs one block at a time. So what is local to the worker (thread_local) is
-// shared by the block. All such variables of this library, static shared arrays included, lie in one segment, which
-// the dynamic loader makes for each worker; dynamic shared memory is one more variable there.
+// A block runs on one worker, and a worker runs one block at a time. So what is local to the worker
+// (thread_local) is shared by the block. All such variables of this library, static shared arrays included,
+// lie in one segment, which the dynamic loader makes for each worker; dynamic shared memory is one more
+// variable there.
 #pragma once
 
 namespace simulator {
@@ -30,7 +31,8 @@ class SharedMemory {
         std::memset(behind, poison, static_cast<std::size_t>(end - behind));
     }
 
-    // The first byte behind the dynamic part that is no longer poison, counted from the start of that part, or -1.
+    // The first byte behind the dynamic part that is no longer poison, counted from the start of that part,
+    // or -1.
     std::ptrdiff_t first_overrun() const {
         if (dynamic_ == nullptr) return -1;
         for (std::size_t i = dynamic_bytes_; i < dynamic_bytes_ + watched_bytes; ++i)

@@ -1,7 +1,8 @@
 // How the 32 lanes of a warp meet: the scheduler's side of shuffles, votes and reductions.
 //
-// A lane that calls one of them leaves a request and waits. When the last lane of the mask has left the same request, the
-// scheduler computes all results at once and lets the lanes go on. Lanes may call from different lines, as on a GPU.
+// A lane that calls one of them leaves a request and waits. When the last lane of the mask has left the
+// same request, the scheduler computes all results at once and lets the lanes go on. Lanes may call from
+// different lines, as on a GPU.
 #pragma once
 
 namespace simulator {
@@ -19,16 +20,23 @@ struct Warp {
         for (unsigned i = 0; i < lanes; ++i)
             if (has(i)) visit(i, lane(i).request);
     }
+    template <class T>
+    void answer_all(const T& value) {
+        for_each_member(
+            [&](unsigned, WarpRequest& request) { std::memcpy(request.result, &value, sizeof value); });
+    }
 };
 
 // --- the operations, as the scheduler carries them out ---
 
 using SourceLane = int (*)(int lane, const WarpRequest&);
 
-// CUDA C++ Programming Guide, "Warp Shuffle Functions": the warp falls into segments of `width` lanes, and who would
-// reach beyond its segment gets its own value.
+// CUDA C++ Programming Guide, "Warp Shuffle Functions": the warp falls into segments of `width` lanes, and
+// who would reach beyond its segment gets its own value.
 inline int segment(int lane, const WarpRequest& r) { return lane & ~(r.width - 1); }
-inline int lane_indexed(int lane, const WarpRequest& r) { return segment(lane, r) + (r.argument & (r.width - 1)); }
+inline int lane_indexed(int lane, const WarpRequest& r) {
+    return segment(lane, r) + (r.argument & (r.width - 1));
+}
 inline int lane_up(int lane, const WarpRequest& r) {
     return lane - r.argument < segment(lane, r) ? lane : lane - r.argument;
 }
@@ -40,28 +48,33 @@ inline int lane_xor(int lane, const WarpRequest& r) {
     return source >= segment(lane, r) + r.width ? lane : source;
 }
 
+inline std::string describe_bad_source(Warp& warp, unsigned reader, unsigned source) {
+    const Thread& thread = warp.lane(reader);
+    std::string text = std::string(thread.waits_in) + " at " + to_string(thread.where) + ": thread " +
+                       to_string(thread.index) + ", lane " + std::to_string(reader) + ", reads from lane " +
+                       std::to_string(source);
+    if (source >= warp.lanes) return text + ", which does not exist";
+    if (warp.lane(source).state == State::finished) return text + ", which has exited";
+    return text + ", which is not in the mask";
+}
+
 template <SourceLane source_lane>
 void shuffle_lanes(Warp& warp) {
     warp.for_each_member([&](unsigned i, WarpRequest& request) {
         const auto source = static_cast<unsigned>(source_lane(static_cast<int>(i), request));
-        if (source >= 32 || !warp.has(source)) {
-            const bool exited = source < warp.lanes && warp.lane(source).state == State::finished;
-            warp.block.record_fault(std::string(warp.lane(i).waits_in) + " at " + to_string(warp.lane(i).where) + ": thread " +
-                                    to_string(warp.lane(i).index) + ", lane " + std::to_string(i) +
-                                    ", reads from lane " + std::to_string(source) +
-                                    (source >= warp.lanes ? ", which does not exist"
-                                     : exited             ? ", which has exited"
-                                                          : ", which is not in the mask"));
-            return;
-        }
-        std::memcpy(request.result, warp.lane(source).request.value, request.bytes);
+        if (source < warp.lanes && warp.has(source))
+            std::memcpy(request.result, warp.lane(source).request.value, request.bytes);
+        else
+            warp.block.record_fault(describe_bad_source(warp, i, source));
     });
 }
 
 inline void count_votes(Warp& warp) {
     Votes votes{0, warp.members};
-    warp.for_each_member([&](unsigned i, WarpRequest& request) { votes.for_it |= unsigned(request.argument != 0) << i; });
-    warp.for_each_member([&](unsigned, WarpRequest& request) { std::memcpy(request.result, &votes, sizeof votes); });
+    warp.for_each_member([&](unsigned i, WarpRequest& request) {
+        if (request.argument != 0) votes.for_it |= 1u << i;
+    });
+    warp.answer_all(votes);
 }
 
 inline void reduce_lanes(Warp& warp) {
@@ -73,12 +86,13 @@ inline void reduce_lanes(Warp& warp) {
         total = first ? value : request.combine(total, value);
         first = false;
     });
-    warp.for_each_member([&](unsigned, WarpRequest& request) { std::memcpy(request.result, &total, sizeof total); });
+    warp.answer_all(total);
 }
 
 // --- the meeting ---
 
-// Has every lane of this request's mask come? Lanes that have exited are not waited for, as the guide demands.
+// Has every lane of this request's mask come? Lanes that have exited are not waited for, as the guide
+// demands.
 inline void Block::complete_if_all_came(Warp& warp, const WarpRequest& request) {
     warp.members = 0;
     for (unsigned i = warp.lanes; i-- > 0;) {
@@ -113,7 +127,8 @@ inline void Block::settle_warp(Thread& thread) {
 
 // Leave the request that `prepare` fills in, and wait for the others.
 template <class Prepare>
-WarpRequest& meet(WarpOperation operation, const char* name, unsigned mask, const Where& where, Prepare prepare) {
+WarpRequest& meet(WarpOperation operation, const char* name, unsigned mask, const Where& where,
+                  Prepare prepare) {
     Thread& me = current_block->running();
     const unsigned lane = me.number & 31;
     if (!(mask >> lane & 1)) {
@@ -127,8 +142,8 @@ WarpRequest& meet(WarpOperation operation, const char* name, unsigned mask, cons
     return me.request;
 }
 
-void shuffle(Shuffle kind, const char* name, unsigned mask, void* value, std::size_t bytes, int argument, int width,
-             const Where& where) {
+void shuffle(Shuffle kind, const char* name, unsigned mask, void* value, std::size_t bytes, int argument,
+             int width, const Where& where) {
     if (width < 1 || width > 32 || (width & (width - 1))) {
         fail_with(std::string(name) + " at " + to_string(where) + ": width is " + std::to_string(width) +
                   ", it must be 1, 2, 4, 8, 16 or 32");

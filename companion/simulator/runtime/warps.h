@@ -4,8 +4,8 @@
 namespace simulator {
 
 template <class T>
-concept Shuffled = OneOf<T, int, unsigned, long, unsigned long, long long, unsigned long long, float, double, __half,
-                         __half2, __nv_bfloat16, __nv_bfloat162>;
+concept Shuffled = OneOf<T, int, unsigned, long, unsigned long, long long, unsigned long long, float, double,
+                         __half, __half2, __nv_bfloat16, __nv_bfloat162>;
 
 template <class T, T (*combine)(T, T)>
 unsigned combine_bits(unsigned a, unsigned b) {
@@ -20,13 +20,13 @@ template <class T> T xor_of(T a, T b) { return a ^ b; }
 
 }  // namespace simulator
 
-#define SIMULATOR_SHUFFLE(NAME, KIND, ARGUMENT)                                                                     \
-    template <simulator::Shuffled T>                                                                                \
-    T NAME(unsigned mask, T value, ARGUMENT argument, int width = warpSize,                                         \
-           simulator::Where where = simulator::Where::current()) {                                                  \
-        simulator::shuffle(simulator::Shuffle::KIND, #NAME, mask, &value, sizeof value, static_cast<int>(argument), \
-                           width, where);                                                                           \
-        return value;                                                                                               \
+#define SIMULATOR_SHUFFLE(NAME, KIND, ARGUMENT)                                                               \
+    template <simulator::Shuffled T>                                                                          \
+    T NAME(unsigned mask, T value, ARGUMENT argument, int width = warpSize,                                   \
+           simulator::Where where = simulator::Where::current()) {                                            \
+        constexpr simulator::Shuffle kind = simulator::Shuffle::KIND;                                         \
+        simulator::shuffle(kind, #NAME, mask, &value, sizeof value, static_cast<int>(argument), width, where);\
+        return value;                                                                                         \
     }
 SIMULATOR_SHUFFLE(__shfl_sync, indexed, int)
 SIMULATOR_SHUFFLE(__shfl_up_sync, up, unsigned)
@@ -37,7 +37,8 @@ SIMULATOR_SHUFFLE(__shfl_xor_sync, exclusive_or, int)
 inline void __syncwarp(unsigned mask = 0xffffffffu, simulator::Where where = simulator::Where::current()) {
     simulator::vote("__syncwarp", mask, 0, where);
 }
-inline unsigned __ballot_sync(unsigned mask, int predicate, simulator::Where where = simulator::Where::current()) {
+inline unsigned __ballot_sync(unsigned mask, int predicate,
+                              simulator::Where where = simulator::Where::current()) {
     return simulator::vote("__ballot_sync", mask, predicate, where).for_it;
 }
 inline int __any_sync(unsigned mask, int predicate, simulator::Where where = simulator::Where::current()) {
@@ -48,10 +49,10 @@ inline int __all_sync(unsigned mask, int predicate, simulator::Where where = sim
     return votes.for_it == votes.present;
 }
 
-#define SIMULATOR_REDUCE(NAME, COMBINE, T)                                                                           \
-    inline T NAME(unsigned mask, T value, simulator::Where where = simulator::Where::current()) {                    \
-        return static_cast<T>(simulator::reduce(&simulator::combine_bits<T, simulator::COMBINE<T>>, #NAME, mask,     \
-                                                static_cast<unsigned>(value), where));                               \
+#define SIMULATOR_REDUCE(NAME, COMBINE, T)                                                                    \
+    inline T NAME(unsigned mask, T value, simulator::Where where = simulator::Where::current()) {             \
+        constexpr simulator::Combine combine = &simulator::combine_bits<T, simulator::COMBINE<T>>;            \
+        return static_cast<T>(simulator::reduce(combine, #NAME, mask, static_cast<unsigned>(value), where));  \
     }
 SIMULATOR_REDUCE(__reduce_add_sync, sum_of, int)
 SIMULATOR_REDUCE(__reduce_add_sync, sum_of, unsigned)

@@ -1,0 +1,38 @@
+"""Who computes: the operator's tests run through every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import companion
+from companion import simulator
+
+#: For @pytest.mark.parametrize("backend", BACKENDS, indirect=True).
+BACKENDS = ["torch", "simulator", pytest.param("kernel", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each backend in turn, chosen for the duration of the test."""
+    name: str = request.param
+    if name == "simulator" and simulator.why_not() is not None:
+        pytest.skip(str(simulator.why_not()))
+    if name == "kernel" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+    with companion.backend(name):
+        yield name
+
+
+@pytest.fixture
+def device(backend: str) -> str:
+    """Where the backend's tensors lie."""
+    return "cuda" if backend == "kernel" else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """Random inputs are the same at each run."""
+    torch.manual_seed(0)
