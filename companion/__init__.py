@@ -5,6 +5,7 @@ that is large; CuPy, SymPy, Matplotlib and torchvision are imported where they a
 """
 
 from companion.apa.layers import AGLU, APA, ChannelAttention, SpatialAttention, SpatialChannelAttention
+from companion.cuda.launch import warmup
 from companion.cuda.op import backend
 from companion.training import parameter_groups
 
@@ -18,4 +19,5 @@ __all__ = [
     "SpatialChannelAttention",
     "backend",
     "parameter_groups",
+    "warmup",
 ]

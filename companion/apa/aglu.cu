@@ -41,6 +41,8 @@ __device__ __forceinline__ float series_h(float t) {
     return fmaf(t, fmaf(t, fmaf(t, -0.66754146138f, 0.74286059114f), -0.66654086896f), 0.49999965067f);
 }
 
+__device__ __forceinline__ float finite(float x) { return at_least(at_most(x, largest), -largest); }
+
 // What depends on the parameters alone; computed once per thread.
 struct Parameters {
     float kappa, lam, log_lam, per_lam2;
@@ -53,7 +55,7 @@ struct Parameters {
 __device__ __forceinline__ Parameters make_parameters(float kappa, float lam) {
     const float infinity = __int_as_float(0x7f800000), nan = __int_as_float(0x7fffffff);
     Parameters c;
-    kappa = at_least(at_most(kappa, largest), -largest);
+    kappa = lam == infinity ? 0.0f : finite(kappa);  // the identity, at z = -+inf too
     lam = lam < 0.0f ? nan : at_least(at_most(lam, lam_largest), lam_smallest);
     c.kappa = kappa;
     c.lam = lam;
@@ -68,7 +70,7 @@ __device__ __forceinline__ Parameters make_parameters(float kappa, float lam) {
     return c;
 }
 
-// The parts of one element. `Element` chooses between the accurate and the short arithmetic.
+// The parts of one element, z finite. `Element` chooses between the accurate and the short arithmetic.
 struct Curve {
     float root_E, t, log_u, root_eta;
 };
@@ -109,7 +111,7 @@ __device__ __forceinline__ Curve curve<__nv_bfloat16>(float z, const Parameters&
 
 template <typename Element, bool gated>
 __device__ __forceinline__ float value(float z, const Parameters& c) {
-    const Curve v = curve<Element>(z, c);
+    const Curve v = curve<Element>(finite(z), c);
     if (!gated) return v.root_eta * v.root_eta;
     return fmaxf(fminf(z, c.highest), c.lowest) * v.root_eta * v.root_eta;  // NaN comes back through root_eta
 }
@@ -121,7 +123,7 @@ struct Sums {
 // The gradient of z; those of kappa and lam are added to the sums.
 template <typename Element, bool gated>
 __device__ __forceinline__ float gradient(float g, float z, const Parameters& c, Sums& sums) {
-    z = at_least(at_most(z, largest), -largest);
+    z = finite(z);
     const Curve v = curve<Element>(z, c);
     const float s = approx_reciprocal_ftz(1.0f + v.t);
     const float E = v.root_E * v.root_E;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,17 +50,31 @@ class Layout(NamedTuple):
     length: int
     channels: int
 
-    @property
-    def chunk(self) -> int:
-        """Elements (row) or rows (column) per chunk."""
-        if self.kind == "row":
-            return max(SHORTEST_CHUNK, _round_up(math.ceil(self.length / MOST_CHUNKS), SHORTEST_CHUNK))
-        return max(ROWS_PER_CHUNK, math.ceil(self.rows / MOST_ROW_CHUNKS))
 
-    @property
-    def chunks(self) -> int:
-        """Chunks per row (row) or in all (column)."""
-        return math.ceil((self.length if self.kind == "row" else self.rows) / self.chunk)
+class Plan(NamedTuple):
+    """What a layout asks of a launch, as the kernels take it."""
+
+    chunk: int  # elements (row) or rows (column) per chunk
+    chunks: int  # per row (row) or in all (column)
+    blocks: int  # along the grid's x; in the column layout for one channel a thread
+    sizes: tuple[np.int64, ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def plan_of(layout: Layout) -> Plan:
+    """The plan of a layout. It depends on sizes alone, so the sums are the same on every GPU."""
+    kind, rows, length, channels = layout
+    if kind == "row":
+        chunk = max(SHORTEST_CHUNK, _round_up(math.ceil(length / MOST_CHUNKS), SHORTEST_CHUNK))
+        chunks = math.ceil(length / chunk)
+        sizes: tuple[int, ...] = (rows, length, channels, chunk, chunks)
+        blocks = math.ceil(rows * chunks / WARPS)
+    else:
+        chunk = max(ROWS_PER_CHUNK, math.ceil(rows / MOST_ROW_CHUNKS))
+        chunks = math.ceil(rows / chunk)
+        sizes = (rows, channels, chunk)
+        blocks = math.ceil(channels / THREADS)
+    return Plan(chunk, chunks, blocks, tuple(np.int64(size) for size in sizes))
 
 
 def _round_up(n: int, multiple: int) -> int:
@@ -100,41 +115,26 @@ def backward(
     z, grad = z.contiguous(), grad.contiguous()
     grad_z = torch.empty_like(z)
     layout = layout_of(z, kappa, lam)
-    total = torch.zeros(2, layout.channels, dtype=torch.float32, device=z.device)
-    if z.numel() > 0:
-        count = (layout.chunks, layout.channels) if layout.kind == "column" else (layout.rows, layout.chunks)
-        partial = torch.empty(2, *count, dtype=torch.float32, device=z.device)
-        _launch(
-            "backward",
-            gated,
-            layout,
-            z,
-            (grad, grad_z),
-            [grad, z, grad_z, partial[0], partial[1]],
-            kappa,
-            lam,
-            simulated,
-        )
-        outer, inner = (
-            (layout.chunks, 1) if layout.kind == "column" else (layout.rows // layout.channels, layout.chunks)
-        )
-        threads = min(1024, _round_up(min(outer * inner, 1024), 32))
-        KERNELS.launch(
-            "aglu_reduce",
-            (layout.channels, 2),
-            (threads,),
-            [
-                partial[0],
-                partial[1],
-                total[0],
-                total[1],
-                np.int64(outer),
-                np.int64(layout.channels),
-                np.int64(inner),
-            ],
-            z.device,
-            simulated,
-        )
+    if z.numel() == 0:
+        total = torch.zeros(2, layout.channels, dtype=torch.float32, device=z.device)
+        return grad_z, _shaped(total[0], kappa), _shaped(total[1], lam)
+    plan = plan_of(layout)
+    if layout.kind == "row":
+        outer, inner = layout.rows // layout.channels, plan.chunks
+    else:
+        outer, inner = plan.chunks, 1
+    partial = torch.empty(2, outer * layout.channels * inner, dtype=torch.float32, device=z.device)
+    total = torch.empty(2, layout.channels, dtype=torch.float32, device=z.device)
+    written = [grad, z, grad_z, partial[0], partial[1]]
+    _launch("backward", gated, layout, z, (grad, grad_z), written, kappa, lam, simulated)
+    KERNELS.launch(
+        "aglu_reduce",
+        (layout.channels, 2),
+        (min(1024, _round_up(outer * inner, 32)),),
+        [partial[0], partial[1], total[0], total[1], np.int64(outer), np.int64(layout.channels), np.int64(inner)],
+        z.device,
+        simulated,
+    )
     return grad_z, _shaped(total[0], kappa), _shaped(total[1], lam)
 
 
@@ -161,15 +161,16 @@ def _launch(
     kappa_array, kappa_number = _array_or_number(kappa, layout.channels)
     lam_array, lam_number = _array_or_number(lam, layout.channels)
     parameters = [kappa_array, lam_array, kappa_number, lam_number]
+    plan = plan_of(layout)
     if layout.kind == "row":
-        sizes = [np.int64(n) for n in (layout.rows, layout.length, layout.channels, layout.chunk, layout.chunks)]
-        grid: tuple[int, ...] = (math.ceil(layout.rows * layout.chunks / WARPS),)
+        arguments: list[Any] = [*tensors, *parameters, *plan.sizes]
+        grid: tuple[int, ...] = (plan.blocks,)
     else:
         pack = 16 // z.element_size()
         packed = layout.channels % pack == 0 and all(x.data_ptr() % 16 == 0 for x in (z, *others))
-        sizes = [*(np.int64(n) for n in (layout.rows, layout.channels, layout.chunk)), np.int32(packed)]
-        grid = (math.ceil(layout.channels / (pack if packed else 1) / THREADS), layout.chunks)
-    KERNELS.launch(name, grid, (THREADS,), [*tensors, *parameters, *sizes], z.device, simulated)
+        arguments = [*tensors, *parameters, *plan.sizes, np.int32(packed)]
+        grid = (math.ceil(plan.blocks / pack) if packed else plan.blocks, plan.chunks)
+    KERNELS.launch(name, grid, (THREADS,), arguments, z.device, simulated)
 
 
 def _array_or_number(parameter: Parameter, channels: int) -> tuple[Tensor | None, np.float32]:

@@ -343,13 +343,13 @@ class _Transformed(_Compiled):
         return total.to(z.dtype)
 
 
-class _Eager(_Transformed):
-    """The same, computed by whoever the backend names."""
-
-    generate_vmap_rule = False
+class _Eager(torch.autograd.Function):
+    """The same, computed by whoever the backend names. Without ``setup_context``: torch would inspect the signature
+    of ``forward`` at every call, which costs more than a small kernel."""
 
     @staticmethod
-    def forward(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
+    def forward(ctx: Any, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
+        _save(ctx, (z, kappa, lam, gated))
         return _forward_eager(z, kappa, lam, gated)
 
     @staticmethod
@@ -358,3 +358,5 @@ class _Eager(_Transformed):
         if torch.is_grad_enabled():
             return (*_EagerGradients.apply(*arguments), None)
         return (*_backward_eager(*arguments), None)
+
+    jvp = _Transformed.jvp

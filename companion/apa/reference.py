@@ -75,12 +75,20 @@ def _clamp(value: Parameter, lowest: float, highest: float) -> Parameter:
     return min(max(value, lowest), highest)
 
 
+def _gain(kappa: Parameter, lam: Parameter, limits: Limits) -> Parameter:
+    """κ within a finite range; 0 where λ is infinite, so that AGLU is the identity at ±∞ too."""
+    safe = _clamp(kappa, -limits.largest, limits.largest)
+    if isinstance(lam, Tensor):
+        return torch.where(lam == math.inf, torch.zeros_like(lam), safe)
+    return safe * 0.0 if lam == math.inf else safe
+
+
 def _safe_lam(lam: Parameter, limits: Limits) -> Parameter:
     """λ within the range in which the formulas are finite; a negative λ becomes NaN."""
     safe = _clamp(lam, limits.lam_smallest, limits.lam_largest)
     if isinstance(lam, Tensor):
         return torch.where(lam < 0, math.nan, safe)
-    return safe
+    return math.nan if lam < 0 else safe  # a number that was a tensor: see forward_in_chunks
 
 
 def _ln(value: Parameter) -> Parameter:
@@ -120,7 +128,7 @@ def curve(z: Tensor, kappa: Parameter, lam: Parameter) -> Curve:
     """Evaluate the parts; ``z`` in float32 or float64, the parameters broadcastable against it."""
     limits = LIMITS[z.dtype]
     z = z.clamp(-limits.largest, limits.largest)
-    kappa = _clamp(kappa, -limits.largest, limits.largest)
+    kappa = _gain(kappa, lam, limits)
     lam = _safe_lam(lam, limits)
     log_lam = _ln(lam)
     # a = κz,  E = e^(−a),  t = λE

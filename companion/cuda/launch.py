@@ -12,6 +12,8 @@ from torch import Tensor
 
 from companion.cuda import build
 
+_kernels: list[Kernels] = []
+
 #: What a kernel may be given: a tensor or None for a pointer, a NumPy scalar of the parameter's type for a number.
 Arguments = Sequence[Any]
 
@@ -36,6 +38,7 @@ class Kernels:
         self.source = source
         self.names = tuple(names)
         self._functions: dict[int, dict[str, Any]] = {}
+        _kernels.append(self)
 
     def launch(
         self,
@@ -70,11 +73,6 @@ class Kernels:
             with torch.cuda.device(index):
                 functions[name](grid, block, pointers, stream=_stream(stream))
 
-    def warmup(self, device: torch.device | str = "cuda") -> None:
-        """Compile and load for a device now, so that a CUDA graph may be captured and no first call is slow."""
-        index = torch.device(device).index
-        self._load(index if index is not None else torch.cuda.current_device())
-
     def _load(self, index: int) -> dict[str, Any]:
         if torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
@@ -94,6 +92,32 @@ class Kernels:
         from companion import simulator
 
         return simulator.load(self.source, self.names, include=(build.INCLUDE,))
+
+
+def warmup(device: torch.device | str = "cuda") -> None:
+    """Compile and load every kernel for a GPU now.
+
+    After it no first call is slow, and a CUDA graph may be captured: loading is not allowed during a capture.
+
+    Parameters
+    ----------
+    device : torch.device or str
+        A CUDA device; without an index, the current one.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no such GPU, or CuPy is missing.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> if torch.cuda.is_available():
+    ...     companion.warmup()
+    """
+    index = torch.device(device).index
+    for kernels in _kernels:
+        kernels._load(index if index is not None else torch.cuda.current_device())
 
 
 @functools.cache

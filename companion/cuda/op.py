@@ -6,6 +6,7 @@ and the same kernel in the CPU simulator. :func:`backend` chooses; :func:`choose
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from types import TracebackType
 from typing import Any
@@ -81,6 +82,7 @@ def backend(name: str | None = None) -> str | Any:
     return selection
 
 
+@functools.cache
 def _cupy_is_installed() -> bool:
     return importlib.util.find_spec("cupy") is not None
 

@@ -74,6 +74,8 @@ def _table(options: argparse.Namespace) -> None:
     experiment = get(options.name)
     result, origin = runner.find(experiment.name, options.preset)
     by = list(experiment.cases(result["settings"])[0])
+    if result["settings"]["learning_rates"] and not result["chosen"]:
+        by.append("learning_rate")
     print(f"{experiment.name}, preset {options.preset}, {len(result['seeds'])} seeds, from {origin}\n")
     print(table(result, by, experiment.columns))
     if edges := [row for row in result["chosen"] if row["at_edge"]]:

@@ -61,10 +61,11 @@ class Job:
 class Experiment:
     """A question, and the runs that answer it.
 
-    An experiment with `validate` has two stages. Tuning: each case meets the same learning rates of the
-    preset (``learning_rates``), with the tuning seeds (``tuning_seeds``); the rate with the highest mean
-    score wins, the smaller one if two are equal. Evaluation: each case runs with its own winner and the
-    evaluation seeds 0 … n − 1. The two kinds of seeds must not overlap.
+    An experiment with `validate` has two stages. Tuning: each case meets the same learning rates of the preset
+    (``learning_rates``), with the tuning seeds (``tuning_seeds``); the rate with the highest mean score wins, the
+    smaller one if two are equal. Evaluation: each case runs with its own winner and the evaluation seeds 0 … n − 1. The
+    two kinds of seeds must not overlap. An experiment without `validate` evaluates each case at every learning rate of
+    the preset, or without any.
 
     Parameters
     ----------

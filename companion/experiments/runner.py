@@ -98,7 +98,8 @@ def run(
     cases = experiment.cases(settings)
     tuning = session.tune(cases, rates, tuning_seeds)
     chosen = [{**case, **_best(case, tuning, rates, experiment.one_rate_for)} for case in cases] if tuning else []
-    rows = session.evaluate(cases, [row["learning_rate"] for row in chosen], evaluation_seeds)
+    own_rates = [[row["learning_rate"]] for row in chosen] or [rates or [None]] * len(cases)
+    rows = session.evaluate(cases, own_rates, evaluation_seeds)
     result = {
         "experiment": experiment.name,
         "preset": preset,
@@ -216,14 +217,14 @@ class _Session:
             for job, score in zip(jobs, scores, strict=True)
         ]
 
-    def evaluate(self, cases: list[Case], rates: list[float], seeds: list[int]) -> list[Row]:
-        """Return the rows of each case and seed; `rates` has one per case, or none."""
-        own_rates: Sequence[float | None] = rates or [None] * len(cases)
-        pairs = zip(cases, own_rates, strict=True)
+    def evaluate(self, cases: list[Case], rates: Sequence[Sequence[float | None]], seeds: list[int]) -> list[Row]:
+        """Return the rows of each case, rate and seed; `rates` has a list per case."""
+        pairs = [(case, rate) for case, own in zip(cases, rates, strict=True) for rate in own]
         jobs = [self.job("evaluation", case, seed, rate) for case, rate in pairs for seed in seeds]
+        outcomes = self.finish(jobs, self.experiment.measure, "evaluation")
         return [
-            {**job.case, "seed": job.seed, **({"learning_rate": job.learning_rate} if rates else {}), **row}
-            for job, rows in zip(jobs, self.finish(jobs, self.experiment.measure, "evaluation"), strict=True)
+            {**job.case, "seed": job.seed, **_rate(job), **row}
+            for job, rows in zip(jobs, outcomes, strict=True)
             for row in rows
         ]
 
@@ -273,6 +274,10 @@ class _Session:
                 yield futures[future], future.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _rate(job: Job) -> Row:
+    return {} if job.learning_rate is None else {"learning_rate": job.learning_rate}
 
 
 def _execute(work: Callable[[Job], Any], job: Job, path: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from companion.experiments import get, run
 # The keys that the claims read.
 KEYS = {
     "apa-digits": {"activation", "imbalance", "seed", "learning_rate", "test_accuracy", "few_accuracy"},
+    "apa-digits-rates": {"activation", "imbalance", "seed", "learning_rate", "test_accuracy", "few_accuracy"},
     "apa-logits": {"imbalance", "seed", "class", "class_size", "ks_logistic", "ks_gumbel", "skewness"},
     "apa-attention": {"imbalance", "seed", "gate", "entropy_frequent", "entropy_rare", "response_rare"},
     "apa-lambda-gradient": {"gradient", "imbalance", "seed", "test_accuracy", "final_loss", "lam", "kappa"},
@@ -53,6 +54,14 @@ def test_the_same_seed_gives_the_same_rows(smoke, name, tmp_path, monkeypatch):
 def test_all_activations_have_the_same_weights_and_aglu_two_more_per_layer(smoke):
     parameters = {row["activation"]: row["parameters"] for row in smoke["apa-digits"]}
     assert parameters["aglu"] == parameters["relu"] + 2 * 2
+
+
+def test_tuned_runs_are_those_of_the_same_rate_in_the_table_of_all_rates(smoke):
+    def key(row):
+        return row["activation"], row["imbalance"], row["learning_rate"], row["seed"]
+
+    table = {key(row): row["test_accuracy"] for row in smoke["apa-digits-rates"]}
+    assert all(row["test_accuracy"] == table[key(row)] for row in smoke["apa-digits"])
 
 
 def test_every_class_has_a_row_and_the_long_tail_is_where_it_says(smoke):

@@ -111,6 +111,14 @@ def test_cases_that_are_to_differ_in_nothing_else_share_a_rate():
     }
 
 
+def test_without_tuning_every_rate_is_evaluated():
+    settings = {"seeds": 2, "names": ["good"], "learning_rates": [0.1, 1.0], "tuning_seeds": []}
+    result = read(run(Experiment(**{**vars(TOY), "presets": {"smoke": settings}}), "smoke"))
+    assert result["tuning"] == result["chosen"] == []
+    seen = [(row["learning_rate"], row["seed"]) for row in result["rows"] if row["part"] == "a"]
+    assert seen == [(0.1, 0), (0.1, 1), (1.0, 0), (1.0, 1)]
+
+
 def test_a_worker_refuses_code_that_is_newer_than_the_run():
     with pytest.raises(RuntimeError, match="the code has changed since this run began"):
         runner._prepare_worker("apa", "0" * 16)
