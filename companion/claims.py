@@ -117,9 +117,7 @@ def ledger(mechanism: str) -> list[Claim]:
     claims: dict[str, Claim] = {}
     for number, row in enumerate(rows, start=1):
         if sorted(row) != sorted(_KEYS) or not all(isinstance(text, str) and text for text in row.values()):
-            raise ValueError(
-                f"{path.name}: row {number} has {row}; every row has text for exactly {', '.join(_KEYS)}"
-            )
+            raise ValueError(f"{path.name}: row {number} has {row}; every row has text for exactly {', '.join(_KEYS)}")
         if row["id"] in claims:
             raise ValueError(f"{path.name}: the id {row['id']!r} occurs twice")
         claims[row["id"]] = Claim(**row)

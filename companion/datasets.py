@@ -76,9 +76,7 @@ class Splits:
 
     def to(self, device: torch.device | str) -> "Splits":
         """Return all parts on another device."""
-        return Splits(
-            self.train.to(device), self.validation.to(device), self.test.to(device), self.num_classes
-        )
+        return Splits(self.train.to(device), self.validation.to(device), self.test.to(device), self.num_classes)
 
 
 def digits(seed: int = 0) -> Splits:
@@ -344,9 +342,7 @@ def _stratified(whole: Part, fraction: float, seed: int) -> tuple[Part, Part]:
     from sklearn.model_selection import train_test_split
 
     indices = torch.arange(len(whole)).numpy()
-    first, second = train_test_split(
-        indices, test_size=fraction, random_state=seed, stratify=whole.targets.numpy()
-    )
+    first, second = train_test_split(indices, test_size=fraction, random_state=seed, stratify=whole.targets.numpy())
     return whole.subset(torch.from_numpy(first)), whole.subset(torch.from_numpy(second))
 
 

@@ -175,9 +175,7 @@ def picture(figure: Figure, *, alt: str, caption: str | None = None) -> Picture:
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     svg = _inline(stream.getvalue(), alt)
     below = f"\n<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
-    return Picture(
-        f'<figure class="neuron-figure" style="margin:1em 0;overflow-x:auto">\n{svg}{below}\n</figure>', alt
-    )
+    return Picture(f'<figure class="neuron-figure" style="margin:1em 0;overflow-x:auto">\n{svg}{below}\n</figure>', alt)
 
 
 def _inline(document: str, alt: str) -> str:
@@ -355,12 +353,10 @@ def _curves(kappa: float, lam: float, alt: str) -> str:
         for times_z in (True, False)
     ]
     ticks = "".join(
-        f'<path d="M{x(t):g} {y(0) - 3:.2f}v6"/>'
-        f'<text x="{x(t):g}" y="{_HEIGHT - 6}" text-anchor="middle">{t}</text>'
+        f'<path d="M{x(t):g} {y(0) - 3:.2f}v6"/><text x="{x(t):g}" y="{_HEIGHT - 6}" text-anchor="middle">{t}</text>'
         for t in (-4, -2, 2, 4)
     ) + "".join(
-        f'<path d="M{x(0) - 3:g} {y(t):.2f}h6"/>'
-        f'<text x="{x(0) - 8:g}" y="{y(t) + 5:.2f}" text-anchor="end">{t}</text>'
+        f'<path d="M{x(0) - 3:g} {y(t):.2f}h6"/><text x="{x(0) - 8:g}" y="{y(t) + 5:.2f}" text-anchor="end">{t}</text>'
         for t in (-1, 1, 2, 3, 4)
     )
     return f"""\

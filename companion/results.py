@@ -118,9 +118,7 @@ def check(result: Any, label: str) -> None:
         try:
             jsonschema.validate(result, _schema())
         except jsonschema.ValidationError as error:
-            raise ValueError(
-                f"{label} breaks result.schema.json at {error.json_path}: {error.message}"
-            ) from error
+            raise ValueError(f"{label} breaks result.schema.json at {error.json_path}: {error.message}") from error
     if {row.get("seed") for row in result["rows"]} != (set(result["seeds"]) or {None}):
         raise ValueError(f"{label} has rows of other seeds than {result['seeds']}")
 

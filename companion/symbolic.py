@@ -226,8 +226,7 @@ class _Printer(LatexPrinter):  # type: ignore[misc]
         total = sum(count for _, count in orders)
         power = f"^{{{total}}}" if total > 1 else ""
         below = r" \, ".join(
-            rf"\partial {symbol}" + (f"^{{{count}}}" if count > 1 else "")
-            for symbol, count in reversed(orders)
+            rf"\partial {symbol}" + (f"^{{{count}}}" if count > 1 else "") for symbol, count in reversed(orders)
         )
         above = self._print(derivative.expr)
         if derivative.expr.is_Function:
@@ -376,9 +375,7 @@ def register(
 def _define(name: str, lhs: Any, rhs: Any) -> None:
     symbols = getattr(lhs, "args", ())
     if not symbols or not all(symbol.is_Symbol for symbol in symbols) or len(set(symbols)) < len(symbols):
-        raise ValueError(
-            f"lhs: {lhs} in {name!r} is not a function of distinct symbols, so it cannot be defined"
-        )
+        raise ValueError(f"lhs: {lhs} in {name!r} is not a function of distinct symbols, so it cannot be defined")
     defined = lhs.func.__name__
     if defined in _definitions:
         raise ValueError(f"lhs: the function {defined!r} in {name!r} already has a definition")

@@ -63,8 +63,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
             own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
             if name not in own:
                 raise ValueError(
-                    f"{type(module).__name__}.no_weight_decay lists {name!r}; "
-                    f"its parameters are {sorted(own)}"
+                    f"{type(module).__name__}.no_weight_decay lists {name!r}; its parameters are {sorted(own)}"
                 )
             exempt.add(own[name])
     learnable = [parameter for parameter in model.parameters() if parameter.requires_grad]

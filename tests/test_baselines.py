@@ -14,9 +14,7 @@ def test_it_is_the_gumbel_distribution_function():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_extreme_inputs_give_limits_and_finite_gradients(dtype):
-    z = torch.tensor(
-        [-torch.inf, -1e4, -100.0, -20.0, 100.0, 1e4, torch.inf], dtype=dtype, requires_grad=True
-    )
+    z = torch.tensor([-torch.inf, -1e4, -100.0, -20.0, 100.0, 1e4, torch.inf], dtype=dtype, requires_grad=True)
     value = gumbel(z)
     (gradient,) = torch.autograd.grad(value.sum(), z)
     assert value.dtype == dtype

@@ -32,9 +32,7 @@ def observed(claim: Claim) -> tuple[Verdict, frozenset[str], frozenset[str]]:
     published, load = claims.published, results.load
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(claims, "published", lambda name: tables.add(name) or published(name))
-        patch.setattr(
-            results, "load", lambda name, *rest, **more: experiments.add(name) or load(name, *rest, **more)
-        )
+        patch.setattr(results, "load", lambda name, *rest, **more: experiments.add(name) or load(name, *rest, **more))
         return claim.verdict(), frozenset(tables), frozenset(experiments)
 
 
@@ -90,9 +88,7 @@ def test_what_the_ledger_says_of_the_formulas():
 # --- Verdicts are computed ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "claim", [claim for claim in LEDGER if observed(claim)[1]], ids=lambda claim: claim.id
-)
+@pytest.mark.parametrize("claim", [claim for claim in LEDGER if observed(claim)[1]], ids=lambda claim: claim.id)
 def test_other_numbers_in_the_papers_tables_give_another_verdict(claim, monkeypatch):
     generator = random.Random(3)
     published = claims.published
@@ -146,9 +142,7 @@ def test_the_verdict_on_eq_8_turns_when_the_formula_is_the_derivative(monkeypatc
     assert by_id("d-lambda").verdict().status == "holds"
 
 
-@pytest.mark.parametrize(
-    "name", ["sigmoid", "silu", "richards", "roles", "error-logistic", "expected-output"]
-)
+@pytest.mark.parametrize("name", ["sigmoid", "silu", "richards", "roles", "error-logistic", "expected-output"])
 def test_the_verdict_on_a_special_case_turns_when_the_function_is_another(name, monkeypatch):
     from companion.apa import claims as checks
 

@@ -142,9 +142,7 @@ def test_mnist_is_read_in_torchvisions_layout(tmp_path):
     for part, n in (("train", 200), ("t10k", 50)):
         pixels = bytes(i % 251 for i in range(n * 4))
         (raw / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">iiii", 2051, n, 2, 2) + pixels)
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(
-            struct.pack(">ii", 2049, n) + bytes(i % 10 for i in range(n))
-        )
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">ii", 2049, n) + bytes(i % 10 for i in range(n)))
     splits = datasets.load("mnist", root=tmp_path)
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (170, 30, 50)
     assert splits.test.inputs.shape[1:] == (1, 2, 2)

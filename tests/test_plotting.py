@@ -99,9 +99,7 @@ def _linear(colour: str) -> np.ndarray:
 
 def _contrast(one: str, other: str) -> float:
     """WCAG 2.1, contrast ratio."""
-    high, low = sorted(
-        (float(_linear(c) @ [0.2126, 0.7152, 0.0722]) + 0.05 for c in (one, other)), reverse=True
-    )
+    high, low = sorted((float(_linear(c) @ [0.2126, 0.7152, 0.0722]) + 0.05 for c in (one, other)), reverse=True)
     return high / low
 
 
@@ -120,10 +118,7 @@ _COLOUR_BLIND = {
 
 @pytest.mark.parametrize("kind", _COLOUR_BLIND)
 def test_the_first_four_colours_differ_for_a_colour_blind_reader(kind):
-    seen = [
-        np.clip(np.array(_COLOUR_BLIND[kind]) @ _linear(colour), 0, 1) ** (1 / 2.2)
-        for colour in plotting.COLOURS
-    ]
+    seen = [np.clip(np.array(_COLOUR_BLIND[kind]) @ _linear(colour), 0, 1) ** (1 / 2.2) for colour in plotting.COLOURS]
     distances = [np.linalg.norm(a - b) for i, a in enumerate(seen[:4]) for b in seen[:i]]
     assert min(distances) > 0.12
 
@@ -151,9 +146,9 @@ def test_the_moving_figure_needs_no_network_and_has_labelled_sliders():
     page = plotting.moving_curve().html
     assert "http" not in page
     assert "src=" not in page
-    assert [
-        re.search(rf'name="{name}" aria-label="{name}"', page) is not None for name in ("kappa", "lam")
-    ] == [True] * 2
+    assert [re.search(rf'name="{name}" aria-label="{name}"', page) is not None for name in ("kappa", "lam")] == [
+        True
+    ] * 2
 
 
 @pytest.mark.parametrize(

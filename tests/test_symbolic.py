@@ -147,9 +147,7 @@ def test_the_reader_of_these_tests_reads_signs_powers_and_fractions():
 
 def test_a_formula_prints_with_the_symbols_of_the_book():
     printed = symbolic.get("apa-eta").latex()
-    assert (
-        printed == r"\eta(z, \kappa, \lambda) = \left(1 + \lambda e^{- \kappa z}\right)^{- \frac{1}{\lambda}}"
-    )
+    assert printed == r"\eta(z, \kappa, \lambda) = \left(1 + \lambda e^{- \kappa z}\right)^{- \frac{1}{\lambda}}"
 
 
 def test_markdown_is_a_labelled_block():
@@ -215,9 +213,7 @@ def test_an_unknown_relation_is_refused():
         symbolic.register("apa-new", symbolic.z, symbolic.z, source="a test", relation="~")
 
 
-@pytest.mark.parametrize(
-    "lhs", [symbolic.z, sympy.Function("new")(symbolic.z, symbolic.z), sympy.Function("new")(1)]
-)
+@pytest.mark.parametrize("lhs", [symbolic.z, sympy.Function("new")(symbolic.z, symbolic.z), sympy.Function("new")(1)])
 def test_a_definition_of_something_else_than_a_function_of_symbols_is_refused(lhs):
     with pytest.raises(ValueError, match="is not a function of distinct symbols"):
         symbolic.register("apa-new", lhs, symbolic.z, source="a test", definition=True)

@@ -166,9 +166,7 @@ class _Page:
         text = re.sub(r"^\([\w:.-]+\)=\n?", "", text, flags=re.MULTILINE)
         text = re.sub(r"^%.*\n?|^\+\+\+.*\n?", "", text, flags=re.MULTILINE)
         text = text.replace("{{ repository }}", repository())
-        text = _EQUATION.sub(
-            lambda match: f"$$\n{match['latex']}\n\\tag{{{self.numbers[match['label']]}}}\n$$", text
-        )
+        text = _EQUATION.sub(lambda match: f"$$\n{match['latex']}\n\\tag{{{self.numbers[match['label']]}}}\n$$", text)
         text = _ROLE.sub(self._role, text)
         text = _INLINE_CODE.sub(keep, text)
         text = re.sub(r"(?<=\]\()(?![a-z]+:|#)([^)\s]+)(?=\))", self._link, text)
@@ -264,11 +262,7 @@ def _bibliography() -> dict[str, tuple[str, str, str]]:
         fields = {name: re.sub(r"[{}]", "", value) for name, value in entry.fields.items()}
         where = fields.get("journal") or fields.get("booktitle") or fields.get("publisher", "")
         link = fields.get("doi") and f"https://doi.org/{fields['doi']}"
-        link = (
-            link
-            or (fields.get("eprint") and f"https://arxiv.org/abs/{fields['eprint']}")
-            or fields.get("url", "")
-        )
+        link = link or (fields.get("eprint") and f"https://arxiv.org/abs/{fields['eprint']}") or fields.get("url", "")
         line = f"{', '.join(last)}. *{fields['title']}*. {where}, {fields['year']}. {link}".strip()
         book[key] = (re.sub(r"[{}\\]", "", cited), fields["year"], re.sub(r"\.\s+,", ".", line))
     return book
@@ -347,15 +341,11 @@ def requirements(notebook: NotebookNode) -> list[tuple[str, str]]:
         names.add("matplotlib")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = map(Requirement, project["dependencies"] + project["optional-dependencies"]["book"])
-    return sorted(
-        (requirement.name, _lowest(requirement)) for requirement in declared if requirement.name in names
-    )
+    return sorted((requirement.name, _lowest(requirement)) for requirement in declared if requirement.name in names)
 
 
 def _lowest(requirement: Requirement) -> str:
-    bounds = [
-        Version(bound.version) for bound in requirement.specifier if bound.operator in (">=", "==", "~=")
-    ]
+    bounds = [Version(bound.version) for bound in requirement.specifier if bound.operator in (">=", "==", "~=")]
     return str(max(bounds, default=Version("0")))
 
 
@@ -367,13 +357,9 @@ def default_ref() -> str:
 
 def main() -> None:
     """Write the Colab copies of all notebooks, each at its path in the project."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder that takes the copies")
-    parser.add_argument(
-        "--ref", default=default_ref(), help="tag or branch to install (default: %(default)s)"
-    )
+    parser.add_argument("--ref", default=default_ref(), help="tag or branch to install (default: %(default)s)")
     arguments = parser.parse_args()
     for path in notebooks():
         target = arguments.out / path.relative_to(ROOT)

@@ -75,9 +75,7 @@ def save(notebook: NotebookNode, path: Path) -> None:
 
 def main() -> None:
     """Execute the notebooks that the command line names."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("notebook", nargs="*", type=Path)
     for path in parser.parse_args().notebook or notebooks():
         execute(path.resolve())

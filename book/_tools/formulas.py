@@ -60,9 +60,7 @@ def faults(markdown: str) -> list[str]:
         if registered is None:
             found.append(f"the registry knows no formula for the label {block.label!r}")
         elif registered != block.latex:
-            found.append(
-                f"the page and the registry differ at {block.label!r}: {block.latex!r}, {registered!r}"
-            )
+            found.append(f"the page and the registry differ at {block.label!r}: {block.latex!r}, {registered!r}")
     rest = _BLOCK.sub("", _without_code(markdown))
     if other := _OTHER_WAYS.search(rest):
         found.append(

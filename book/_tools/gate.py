@@ -29,9 +29,7 @@ _ADDRESSES = {
     "a package index's setting": r"--(?:extra-|default-)?inde[x](?:-url)?\b|--find-link[s]|--trusted-hos[t]",
     "an address in a private network": r"\b192\.16[8]\.\d+\.\d+|\b\w+\.(?:interna[l]|la[n])(?::\d+|/)",
 }
-_PATH_IN_OUTPUT = (
-    r"(?<![\w.}>~*/<-])/(?:ho[m]e|roo[t]|us[r]|op[t]|tm[p]|va[r]|et[c]|sr[v]|wor[k]|mn[t])/[\w.-]+"
-)
+_PATH_IN_OUTPUT = r"(?<![\w.}>~*/<-])/(?:ho[m]e|roo[t]|us[r]|op[t]|tm[p]|va[r]|et[c]|sr[v]|wor[k]|mn[t])/[\w.-]+"
 
 # These settings of pip and uv may name a host on the machine where the gate runs.
 _INDEX_SETTINGS = re.compile(r"(?:PIP|UV)_.*(?:INDEX|LINKS|HOST).*")
@@ -76,9 +74,7 @@ def _execution(notebook: NotebookNode) -> list[str]:
         elif cell.execution_count is None:
             faults.append(f"code cell {number} was not executed: {start[0]!r}")
         elif cell.execution_count != number:
-            faults.append(
-                f"code cell {number} has the count {cell.execution_count}: run all cells once, in order"
-            )
+            faults.append(f"code cell {number} has the count {cell.execution_count}: run all cells once, in order")
         if "execution" in cell.metadata:
             faults.append(f"code cell {number} holds the times of its execution")
     return faults
@@ -158,11 +154,7 @@ def text_faults(text: str, *, names: frozenset[str] = frozenset()) -> list[str]:
     list of str
         One sentence a fault.
     """
-    faults = [
-        f"names {what}: {match[0]!r}"
-        for what, form in _ADDRESSES.items()
-        for match in re.finditer(form, text)
-    ]
+    faults = [f"names {what}: {match[0]!r}" for what, form in _ADDRESSES.items() for match in re.finditer(form, text)]
     faults += [
         f"names this machine, its user or its package index: {name!r}"
         for name in sorted(names)
@@ -179,9 +171,7 @@ def machine_names() -> frozenset[str]:
     names = {socket.gethostname(), os.environ.get("USER", ""), os.environ.get("LOGNAME", "")}
     for key, value in os.environ.items():
         if _INDEX_SETTINGS.fullmatch(key):
-            names |= {
-                urlsplit(part if "//" in part else f"//{part}").hostname or "" for part in value.split()
-            }
+            names |= {urlsplit(part if "//" in part else f"//{part}").hostname or "" for part in value.split()}
     return frozenset(name for name in names if len(name) > 3 and re.search(r"[\d.-]", name))
 
 
@@ -199,9 +189,7 @@ def file_faults() -> list[str]:
         for number, line in enumerate(text.splitlines(), start=1):
             faults += [f"{name}:{number} {fault}" for fault in text_faults(line, names=names)]
             if address in line and name != "_config.yml":
-                faults.append(
-                    f"{name}:{number} names the repository's address, which belongs in _config.yml alone"
-                )
+                faults.append(f"{name}:{number} names the repository's address, which belongs in _config.yml alone")
     return faults
 
 

@@ -17,9 +17,7 @@ def _insert_address(app: Sphinx, _docname: str, source: list[str]) -> None:
     source[0] = source[0].replace("{{ repository }}", address)
 
 
-def _remove_thebe(
-    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: object
-) -> None:
+def _remove_thebe(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: object) -> None:
     context["script_files"] = [
         script
         for script in context["script_files"]

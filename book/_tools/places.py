@@ -31,9 +31,7 @@ def project_files() -> list[Path]:
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if listing.returncode:
-        raise RuntimeError(
-            f"the gate reads the list of files from git, and git said: {listing.stderr.strip()}"
-        )
+        raise RuntimeError(f"the gate reads the list of files from git, and git said: {listing.stderr.strip()}")
     paths = (ROOT / name for name in sorted(set(listing.stdout.split("\0"))) if name)
     return [path for path in paths if path.is_file()]
 

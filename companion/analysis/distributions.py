@@ -13,9 +13,7 @@ __all__ = ["ks_distance", "skewness"]
 _FAMILIES = {"logistic": "logistic", "gumbel": "gumbel_r", "gumbel_left": "gumbel_l"}
 
 
-def ks_distance(
-    sample: ArrayLike | Sequence[float], family: Literal["logistic", "gumbel", "gumbel_left"]
-) -> float:
+def ks_distance(sample: ArrayLike | Sequence[float], family: Literal["logistic", "gumbel", "gumbel_left"]) -> float:
     """Return the Kolmogorov–Smirnov distance between a sample and the member of a family that fits it best.
 
     sup_x |F_n(x) − F(x)|, with location and scale of F estimated from the same sample by maximum likelihood
@@ -89,7 +87,6 @@ def _checked(sample: ArrayLike | Sequence[float]) -> np.ndarray[tuple[int], np.d
     values = np.asarray(sample, dtype=np.float64)
     if values.ndim != 1 or len(values) < 3 or not np.isfinite(values).all() or np.ptp(values) == 0:
         raise ValueError(
-            f"sample has shape {values.shape}; allowed are at least three finite values in one dimension, "
-            "not all equal"
+            f"sample has shape {values.shape}; allowed are at least three finite values in one dimension, not all equal"
         )
     return values

@@ -214,8 +214,7 @@ def compare(
     for row in rows:
         if row["seed"] in series[row[factor]]:
             raise ValueError(
-                f"rows holds {factor} {row[factor]!r} with seed {row['seed']} twice; "
-                "give the rows of one condition"
+                f"rows holds {factor} {row[factor]!r} with seed {row['seed']} twice; give the rows of one condition"
             )
         series[row[factor]][row["seed"]] = row[measure]
     if reference not in series:
@@ -224,9 +223,7 @@ def compare(
     results = []
     for competitor, values in series.items():
         if values.keys() != base.keys():
-            raise ValueError(
-                f"{competitor!r} has the seeds {sorted(values)}, {reference!r} has {sorted(base)}"
-            )
+            raise ValueError(f"{competitor!r} has the seeds {sorted(values)}, {reference!r} has {sorted(base)}")
         seeds = sorted(base)
         results.append((competitor, *paired([values[s] for s in seeds], [base[s] for s in seeds], level)))
     corrected = holm([p_value for _, _, p_value in results])

@@ -177,5 +177,4 @@ def _array_or_number(parameter: Parameter, channels: int) -> tuple[Tensor | None
     """The pointer and the number of which the kernel takes the first if there is one."""
     if not isinstance(parameter, Tensor):
         return None, np.float32(parameter)
-    values = parameter.expand(channels) if parameter.numel() == 1 else parameter.reshape(-1)
-    return values.contiguous(), np.float32(0)
+    return parameter.reshape(-1).expand(channels).contiguous(), np.float32(0)

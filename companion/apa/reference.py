@@ -257,11 +257,10 @@ def second(c: Curve, gated: bool) -> Second:
 # --- float32 on a CPU, in chunks ---------------------------------------------------------------------------------
 
 #: Elements per chunk: the float32 buffers of one chunk stay in the cache, and two threads still share the work.
-CHUNK = 2**17
+CHUNK = 2**18
 
-#: Where the lean formulas are exact enough: λ no smaller, |κz| no larger. They take w = ln λ − κz as one rounded
-#: number, whose error reaches η multiplied by 1/λ.
-LEAN_LAM = 2.0**-6
+#: Where the lean formulas hold: nothing overflows or becomes subnormal on the way. Backward, λ² divides at the end.
+LEAN_LAM = (2.0**-6, 2.0**10)
 LEAN_A = 80.0
 
 #: ln(1+t) − t/(1+t) = x²(1/2 + x/3 + x²/4 + …) with x = t/(1+t): least-squares cubic on [0, 0.09], relative error 2e-7.
@@ -287,19 +286,27 @@ def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 def _is_lean(x: Tensor, kappa: float, lam: float) -> bool:
     """Whether the lean formulas hold on this chunk; NaN and infinities answer no."""
-    if not LEAN_LAM <= lam <= 1 / LEAN_LAM:
+    if not LEAN_LAM[0] <= lam <= LEAN_LAM[1]:
         return False
     lowest, highest = torch.aminmax(x)
     return abs(kappa) * max(-lowest.item(), highest.item()) < LEAN_A
 
 
-def _lean_gate(x: Tensor, kappa: float, lam: float, w: Tensor, log_u: Tensor, root_eta: Tensor) -> None:
-    # w = ln t = ln λ − κz
-    torch.add(torch.tensor(math.log(lam)), x, alpha=-kappa, out=w)
+def _lean_gate(x: Tensor, kappa: float, lam: float, t: Tensor, log_u: Tensor, root_eta: Tensor) -> None:
+    # t = λ e^(−κz); eager torch has a faster exp2 than exp
+    torch.mul(x, -kappa * LOG2E, out=t).exp2_().mul_(lam)
     # ln(1+t)
-    torch.logaddexp(w, torch.zeros(()), out=log_u)
+    torch.log1p(t, out=log_u)
     # √η = exp(−ln(1+t) / 2λ)
     torch.mul(log_u, -0.5 * LOG2E / lam, out=root_eta).exp2_()
+
+
+def _store(value: Tensor, factor: Tensor, out: Tensor) -> None:
+    """out = value · factor in float32, rounded once to the dtype of ``out``; ``value`` is overwritten."""
+    if out.dtype == torch.float32:
+        torch.mul(value, factor, out=out)
+    else:
+        out.copy_(value.mul_(factor))
 
 
 def forward_in_chunks(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
@@ -316,10 +323,9 @@ def forward_in_chunks(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) 
         if not _is_lean(x, k, m):
             out.copy_(value(x, curve(x, k, m), gated))
             continue
-        w, log_u, root_eta = workspace(x.numel())
-        _lean_gate(x, k, m, w, log_u, root_eta)
-        torch.mul(x if gated else root_eta, root_eta, out=w)
-        out.copy_(w.mul_(root_eta) if gated else w)
+        t, log_u, root_eta = workspace(x.numel())
+        _lean_gate(x, k, m, t, log_u, root_eta)
+        _store(torch.mul(x, root_eta, out=t) if gated else t.copy_(root_eta), root_eta, out)
     return y
 
 
@@ -343,7 +349,8 @@ def backward_in_chunks(
         fraction, log_u, root_eta, r, y, D = workspace(x.numel())
         _lean_gate(x, k, m, fraction, log_u, root_eta)
         # x = t/(1+t) = λq
-        fraction.sigmoid_()
+        torch.add(fraction, 1.0, out=y)
+        fraction.div_(y)
         # λ² D = ln(1+t) − t/(1+t), or its series below the threshold
         torch.sub(log_u, fraction, out=D)
         torch.add(torch.tensor(_CUBIC_X[2]), fraction, alpha=_CUBIC_X[3], out=log_u)
@@ -362,7 +369,7 @@ def backward_in_chunks(
         else:
             # ∂z: r κ q √η,   ∂κ: r (z q) √η,   ∂λ: r D √η
             fraction.mul_(r).mul_(k / m)
-        out.copy_(fraction.mul_(root_eta))
+        _store(fraction, root_eta, out)
         sum_kappa += torch.dot(r, y.mul_(root_eta)).item() / m
         sum_lam += torch.dot(r, D).item() / m / m
     return grad_z, torch.tensor(sum_kappa), torch.tensor(sum_lam)

@@ -42,9 +42,10 @@ def cache_directory() -> Path:
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that other processes see whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as handle:
-        handle.write(content)
-    os.replace(handle.name, path)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        unfinished = Path(folder) / path.name
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
 
 
 def compiler_version() -> tuple[int, int]:
@@ -80,15 +81,17 @@ def cubin(source: Path, arch: int) -> Path:
         key.update(part.encode() + b"\0")
     path = cache_directory() / "cubin" / f"{source.stem}-sm{arch}-{key.hexdigest()[:20]}.cubin"
     if not path.exists():
-        write_atomically(path, compile_to_cubin(text, source.name, arch))
+        write_atomically(path, compile_to_cubin(text, source, arch))
     return path
 
 
-def compile_to_cubin(text: str, name: str, arch: int) -> bytes:
-    """Run NVRTC; nothing is cached."""
+def compile_to_cubin(text: str, source: Path, arch: int) -> bytes:
+    """Run NVRTC on the text of a source; nothing is cached."""
     nvrtc = _nvrtc()
+    name = source.name
     _, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
-    options = [*OPTIONS, f"-arch=sm_{arch}", f"-I{INCLUDE}", *(f"-I{d}" for d in _cuda_headers())]
+    folders = (source.parent, INCLUDE, *_cuda_headers())
+    options = [*OPTIONS, f"-arch=sm_{arch}", *(f"-I{folder}" for folder in folders)]
     try:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:

@@ -152,7 +152,15 @@ __device__ __forceinline__ Pack<T> load_pack(const T* address) {
 
 template <typename T>
 __device__ __forceinline__ void store_pack(T* address, const Pack<T>& pack) {
-    *reinterpret_cast<uint4*>(address) = *reinterpret_cast<const uint4*>(pack.element);
+    const uint4 bits = *reinterpret_cast<const uint4*>(pack.element);
+#ifdef COMPANION_SIMULATOR
+    *reinterpret_cast<uint4*>(address) = bits;
+#else
+    // NVRTC 13.2 splits an ordinary store of four floats into two of two
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(address)), "r"(bits.x),
+                 "r"(bits.y), "r"(bits.z), "r"(bits.w)
+                 : "memory");
+#endif
 }
 
 __device__ __forceinline__ unsigned misalignment(const void* address) {

@@ -52,9 +52,7 @@ def build(
     match name:
         case "mlp":
             if attention is not None:
-                raise ValueError(
-                    'attention is given with name "mlp"; allowed is attention with cnn or resnet32'
-                )
+                raise ValueError('attention is given with name "mlp"; allowed is attention with cnn or resnet32')
             return MLP(channels * height * width, num_classes, activation=activation)
         case "cnn":
             return SmallCNN(channels, num_classes, activation=activation, attention=attention)

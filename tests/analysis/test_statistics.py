@@ -62,9 +62,7 @@ def rows(**offsets):
 
 
 def test_comparisons_are_paired_by_seed_and_corrected_together():
-    good, same = compare(
-        rows(relu=0.0, aglu=0.05, silu=0.0), factor="activation", reference="relu", measure="accuracy"
-    )
+    good, same = compare(rows(relu=0.0, aglu=0.05, silu=0.0), factor="activation", reference="relu", measure="accuracy")
     assert (good.competitor, same.competitor) == ("aglu", "silu")
     # Between seeds the accuracies differ by more than the effect; within seeds the effect is plain.
     assert good.difference.low > 0.04

@@ -205,7 +205,9 @@ def test_second_derivatives_in_float64_are_exact_to_1e_10(name: str) -> None:
             exact = [
                 float(reference.second(name, *point)[one, other]) for point in zip(a / kappa, kappa, lam, strict=True)
             ]
-            torch.testing.assert_close(got.reshape(-1), torch.tensor(exact, dtype=torch.float64), rtol=1e-10, atol=1e-290)
+            torch.testing.assert_close(
+                got.reshape(-1), torch.tensor(exact, dtype=torch.float64), rtol=1e-10, atol=1e-290
+            )
 
 
 # --- the bounds bite: what the paper prints does not pass ---

@@ -119,14 +119,15 @@ def test_first_and_second_derivatives_in_double_precision(
     assert gradgradcheck(function, inputs, check_fwd_over_rev=True)
 
 
-def test_derivatives_do_not_cross_the_change_of_formula_in_a_step() -> None:
-    # t = λ exp(−κz) just below and above 0.01, where the series of h takes over in double precision
-    z = torch.log(1 / torch.tensor([0.0099999, 0.0100001], dtype=torch.float64)).requires_grad_()
-    one = torch.ones((), dtype=torch.float64, requires_grad=True)
-    first = torch.autograd.grad(aglu(z, one, one)[0], (one,), retain_graph=True)
-    assert first
-    (below, above) = (torch.func.grad(lambda lam, x=x: aglu(x, 1.0, lam))(one.detach()) for x in z.detach())
-    assert abs(below - above) / abs(below) < 1e-4
+def test_third_derivatives(function: Callable[..., Tensor]) -> None:
+    # κz from −1.5 to 7: t is on both sides of 0.01, where the series of h takes over in double precision
+    z = torch.tensor([[-1.0, 0.2, 1.0, 3.1, 4.5]], dtype=torch.float64, requires_grad=True)
+    kappa, lam = (torch.tensor(p, dtype=torch.float64, requires_grad=True) for p in (1.5, 0.6))
+
+    def slopes(*inputs: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(function(*inputs).sum(), inputs, create_graph=True)
+
+    assert gradgradcheck(slopes, (z, kappa, lam))
 
 
 @pytest.mark.parametrize("form", ["scalar", "channels", "mixed"])
@@ -438,23 +439,29 @@ def test_compiled_equals_eager_without_a_graph_break(form: str) -> None:
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-def test_the_compiler_sees_plain_torch_whatever_the_backend() -> None:
-    graphs = []
-
-    def keep(graph: torch.fx.GraphModule, _: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    z, kappa, lam = torch.randn(3, 4), torch.tensor(1.2), torch.tensor(0.6)
-    expected = aglu(z, kappa, lam)
+@pytest.mark.parametrize("form", ["number", "scalar", "channels", "mixed"])
+def test_the_compiler_sees_one_graph_of_plain_torch_whatever_the_backend(
+    function: Callable[..., Tensor], form: str
+) -> None:
+    z = torch.randn(3, 4, requires_grad=True)
+    kappa, lam = (1.2, 0.6) if form == "number" else parameters(form, 4)
+    inputs = [x for x in (z, kappa, lam) if isinstance(x, Tensor)]
+    expected = [y := function(z, kappa, lam), *torch.autograd.grad(y.sum(), inputs)]
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     with companion.backend("simulator"):
-        got = torch.compile(aglu, fullgraph=True, backend=keep)(z, kappa, lam)
-    assert len(graphs) == 1
-    torch.testing.assert_close(got, expected, rtol=2e-5, atol=1e-6)
+        got = [y := compiled(z, kappa, lam), *torch.autograd.grad(y.sum(), inputs)]
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_bad_input_is_refused_under_the_compiler_too() -> None:
+    with pytest.raises(Exception, match="allowed is"):
+        torch.compile(aglu, fullgraph=True, backend="eager")(torch.zeros(2, 3), torch.ones(2), 1.0)
 
 
 # --- NaN, infinities, and the limits ---
-
 
 
 GUMBEL = math.exp(-math.exp(-0.5))
@@ -521,7 +528,9 @@ def test_the_gradient_by_lambda_at_0_is_that_of_the_gumbel_limit(backend: str, d
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_nan_gives_nan(backend: str, device: str, function: Callable[..., Tensor], which: int, dtype: torch.dtype) -> None:
+def test_nan_gives_nan(
+    backend: str, device: str, function: Callable[..., Tensor], which: int, dtype: torch.dtype
+) -> None:
     parameter_dtype = torch.promote_types(dtype, torch.float32)
     for shape in ((), (1,)):
         inputs = [

@@ -65,9 +65,7 @@ class Reader:
         self.complaints, self.foreign = [], []
         self.address = address
         self.page = context.new_page()
-        self.page.on(
-            "console", lambda message: message.type == "error" and self.complaints.append(message.text)
-        )
+        self.page.on("console", lambda message: message.type == "error" and self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.route("**/*", self._answer)
 

@@ -34,9 +34,7 @@ def test_formulas_are_typeset(reader, name):
     assert formulas.count() > 0
     assert page.locator("main mjx-container").count() == formulas.count()
     assert page.locator("main mjx-merror").count() == 0
-    fonts = page.evaluate(
-        "document.fonts.ready.then(f => [...f].filter(g => g.status == 'loaded').map(g => g.family))"
-    )
+    fonts = page.evaluate("document.fonts.ready.then(f => [...f].filter(g => g.status == 'loaded').map(g => g.family))")
     assert any("MJX" in font for font in fonts)
 
 
@@ -76,9 +74,7 @@ def _luminance(page, selector, attribute):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(
-    "selector", ["main p", "main .neuron-curve svg", "main .neuron-figure svg", "main pre"]
-)
+@pytest.mark.parametrize("selector", ["main p", "main .neuron-curve svg", "main .neuron-figure svg", "main pre"])
 def test_text_and_figures_stand_out_from_the_background(reader, selector, dark):
     page = reader(dark=dark).open(CHAPTER)
     if not page.locator(selector).count():

@@ -70,9 +70,7 @@ def test_directives_nest(copy):
 
 def test_equations_get_numbers_that_the_text_refers_to(copy):
     first = "$$\n\\eta\n$$ (eq-apa-eta)"
-    text, equations = copy(
-        new_markdown_cell("See {eq}`eq-apa-aglu`."), new_markdown_cell(f"{first}\n\n{AGLU}")
-    )
+    text, equations = copy(new_markdown_cell("See {eq}`eq-apa-aglu`."), new_markdown_cell(f"{first}\n\n{AGLU}"))
     assert text == "See (2)."
     assert equations == "$$\n\\eta\n\\tag{1}\n$$\n\n$$\nz \\eta\n\\tag{2}\n$$"
 
@@ -118,9 +116,7 @@ def test_the_first_cell_is_content_with_this_environment():
 
 
 def test_the_first_cell_explains_what_to_do_about_an_old_version():
-    check = re.sub(
-        r'"torch": "[^"]*"', '"torch": "99.0", "nowhere": "1"', _install("import torch").split("\n", 1)[1]
-    )
+    check = re.sub(r'"torch": "[^"]*"', '"torch": "99.0", "nowhere": "1"', _install("import torch").split("\n", 1)[1])
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert "torch 99.0 or newer (here: " in result.stdout
     assert "nowhere 1 or newer (here: not installed)" in result.stdout
@@ -135,9 +131,7 @@ def test_the_copy_of_a_chapter_holds_no_myst(path):
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             prose = re.sub(r"```.*?```|`[^`]*`", "", cell.source, flags=re.DOTALL)
-            assert not re.search(r"^:::|\{[a-z][\w:-]*\}`|^```\{|\$\$ \(", cell.source, re.MULTILINE), (
-                cell.source
-            )
+            assert not re.search(r"^:::|\{[a-z][\w:-]*\}`|^```\{|\$\$ \(", cell.source, re.MULTILINE), cell.source
             assert "{{" not in prose
 
 

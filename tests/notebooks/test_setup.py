@@ -29,16 +29,12 @@ def test_the_conda_environment_takes_everything_but_python_from_pyproject():
     *extra, project = pip["pip"]
     assert project == "-e .[book]"
     assert {Requirement(line).name for line in extra} == {"jupyterlab", "jupyterlab-myst"}
-    declared = {
-        Requirement(line).name for lines in PROJECT["optional-dependencies"].values() for line in lines
-    }
+    declared = {Requirement(line).name for lines in PROJECT["optional-dependencies"].values() for line in lines}
     assert not declared & {Requirement(line).name for line in extra}
 
 
 def test_the_environment_holds_every_package_that_a_notebook_imports():
-    book = {
-        Requirement(line).name for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["book"]
-    }
+    book = {Requirement(line).name for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["book"]}
     for path in notebooks():
         assert {name for name, _ in requirements(nbformat.read(path, as_version=4))} <= book
 

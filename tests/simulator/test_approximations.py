@@ -82,9 +82,7 @@ def apply(module: simulator.Module, kernel: str, x: torch.Tensor) -> torch.Tenso
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kernel} from {case.low} to {case.high}")
-def test_the_error_reaches_the_documented_bound_and_stays_within(
-    module: simulator.Module, case: Case
-) -> None:
+def test_the_error_reaches_the_documented_bound_and_stays_within(module: simulator.Module, case: Case) -> None:
     x = torch.linspace(case.low, case.high, 50_000)
     if case.high >= 1e30 or case.low == 1e-38:
         x = torch.logspace(np.log10(case.low), np.log10(case.high), 50_000)

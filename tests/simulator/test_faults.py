@@ -59,9 +59,7 @@ def test_a_barrier_in_two_places_is_divergent(module: simulator.Module) -> None:
 
 
 def test_a_missing_barrier_shows_in_another_order(module: simulator.Module) -> None:
-    with pytest.raises(
-        simulator.SimulatorError, match=r"depends on the order.*Element 0 of argument 0 is nan"
-    ):
+    with pytest.raises(simulator.SimulatorError, match=r"depends on the order.*Element 0 of argument 0 is nan"):
         simulator.check_orders(module, "missing_barrier", (1,), (64,), lambda: [torch.zeros(64)])
 
 
@@ -130,9 +128,7 @@ def test_a_read_beyond_an_argument_is_found(module: simulator.Module, offset: in
 
 @pytest.mark.parametrize("offset", [1, -1, -3, 100])
 def test_the_sanitizer_finds_every_read_beyond_an_argument(sanitized: simulator.Module, offset: int) -> None:
-    message = fault_of(
-        sanitized, "out_of_bounds_read", torch.zeros(61), torch.zeros(64), np.int32(offset), block=61
-    )
+    message = fault_of(sanitized, "out_of_bounds_read", torch.zeros(61), torch.zeros(64), np.int32(offset), block=61)
     assert f"illegal read of 4 bytes at {marked_line('out_of_bounds_read')}: byte" in message
     assert "thread (" in message
     assert "of argument 0, which has 244 bytes" in message
@@ -166,9 +162,7 @@ def test_an_access_of_sixteen_bytes_must_be_aligned(module: simulator.Module) ->
 
 
 def test_a_null_pointer_is_found(module: simulator.Module) -> None:
-    assert f"null pointer to 'float' at {marked_line('null_pointer')}" in fault_of(
-        module, "null_pointer", None
-    )
+    assert f"null pointer to 'float' at {marked_line('null_pointer')}" in fault_of(module, "null_pointer", None)
 
 
 def test_a_pointer_to_nowhere_is_found(module: simulator.Module) -> None:

@@ -140,9 +140,7 @@ def test_grid_and_block_have_three_dimensions(module: simulator.Module, order: s
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("triple_f16", torch.float16), ("triple_bf16", torch.bfloat16)])
-def test_half_precision_in_accesses_of_sixteen_bytes(
-    module: simulator.Module, name: str, dtype: torch.dtype
-) -> None:
+def test_half_precision_in_accesses_of_sixteen_bytes(module: simulator.Module, name: str, dtype: torch.dtype) -> None:
     x = torch.randn(8 * 77).to(dtype)
     y = torch.zeros_like(x)
     module.launch(name, (2,), (64,), [x, y, np.int64(77)])
@@ -209,9 +207,7 @@ def test_a_copy_is_aligned_like_the_original(module: simulator.Module) -> None:
 
 def test_check_orders_accepts_a_kernel_with_its_barriers(module: simulator.Module) -> None:
     x = torch.randn(20, 200)
-    simulator.check_orders(
-        module, "block_sum", (20,), (96,), lambda: [x.clone(), torch.zeros(20), np.int32(200)]
-    )
+    simulator.check_orders(module, "block_sum", (20,), (96,), lambda: [x.clone(), torch.zeros(20), np.int32(200)])
 
 
 def test_a_sanitized_module_gives_the_same_results() -> None:

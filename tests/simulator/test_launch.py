@@ -62,9 +62,7 @@ def test_a_wrong_number_of_arguments(module: simulator.Module) -> None:
         ({"x": torch.zeros(4, dtype=torch.int32)}, r"args\[0\]: got a tensor of torch.int32"),
     ],
 )
-def test_an_argument_of_the_wrong_type(
-    module: simulator.Module, changes: dict[str, Any], message: str
-) -> None:
+def test_an_argument_of_the_wrong_type(module: simulator.Module, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         module.launch("scale", (1,), (1,), arguments(**changes))
 
@@ -98,14 +96,10 @@ def test_a_block_of_impossible_size(module: simulator.Module, block: tuple[int, 
 
 
 def test_a_grid_of_impossible_size(module: simulator.Module) -> None:
-    assert refusal(module, ValueError, "scale", (1, 65536), (1,), arguments()).startswith(
-        "grid: got (1, 65536)"
-    )
+    assert refusal(module, ValueError, "scale", (1, 65536), (1,), arguments()).startswith("grid: got (1, 65536)")
     assert refusal(module, ValueError, "scale", (0,), (1,), arguments()).startswith("grid: got (0,)")
     assert refusal(module, TypeError, "scale", 4, (1,), arguments()).startswith("grid: got 4")
-    assert refusal(module, TypeError, "scale", (1,) * 4, (1,), arguments()).startswith(
-        "grid: got (1, 1, 1, 1)"
-    )
+    assert refusal(module, TypeError, "scale", (1,) * 4, (1,), arguments()).startswith("grid: got (1, 1, 1, 1)")
 
 
 def test_too_much_shared_memory(module: simulator.Module) -> None:

@@ -1,0 +1,133 @@
+"""Sources become cubins without a GPU, once per source, compiler and architecture."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from companion.cuda import build
+
+HERE = Path(__file__).parent
+ARCHITECTURES = [75, 80, 90, 100, 120]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
+    monkeypatch.setenv("COMPANION_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of scale.cu and its header that a test may change."""
+    for name in ("scale.cu", "scale.cuh"):
+        shutil.copy(HERE / name, tmp_path)
+    return tmp_path / "scale.cu"
+
+
+def built_by_nvrtc() -> bool:
+    try:
+        build.compiler_version()
+    except build.CompileError:
+        return False
+    return True
+
+
+needs_nvrtc = pytest.mark.skipif(
+    not built_by_nvrtc(), reason="NVRTC is not installed; it comes with torch's CUDA wheels"
+)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_cubin_is_made_without_a_gpu(source: Path, cache: Path, arch: int) -> None:
+    path = build.cubin(source, arch)
+    assert path.read_bytes().startswith(b"\x7fELF")
+    assert cache in path.parents
+    assert f"sm{arch}" in path.name
+
+
+@needs_nvrtc
+def test_a_source_is_compiled_once(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build.cubin(source, 90)
+    monkeypatch.setattr(build, "compile_to_cubin", lambda *_: pytest.fail("compiled again"))
+    assert build.cubin(source, 90) == first
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("changed", ["scale.cu", "scale.cuh"])
+def test_a_changed_source_or_header_is_compiled_anew(source: Path, changed: str) -> None:
+    first = build.cubin(source, 90)
+    file = source.with_name(changed)
+    file.write_text(file.read_text() + "// changed\n")
+    assert build.cubin(source, 90) != first
+
+
+@needs_nvrtc
+def test_another_architecture_or_compiler_has_another_cubin(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build.cubin(source, 90)
+    assert build.cubin(source, 80) != first
+    monkeypatch.setattr(build, "compiler_version", lambda: (99, 0))
+    assert build.cubin(source, 90) != first
+
+
+@needs_nvrtc
+def test_the_log_of_the_compiler_is_the_message(source: Path) -> None:
+    source.write_text(source.read_text().replace("factor", "fctor"))
+    with pytest.raises(build.CompileError, match=r"(?s)scale\.cu for sm_90: .*fctor"):
+        build.cubin(source, 90)
+
+
+@needs_nvrtc
+def test_an_unknown_architecture_is_named(source: Path) -> None:
+    with pytest.raises(build.CompileError, match=r"scale\.cu for sm_12: .*architecture"):
+        build.cubin(source, 12)
+
+
+@needs_nvrtc
+def test_what_failed_leaves_nothing_in_the_cache(source: Path, cache: Path) -> None:
+    source.write_text("nonsense")
+    with pytest.raises(build.CompileError):
+        build.cubin(source, 90)
+    assert not list(cache.rglob("*.cubin"))
+
+
+def test_without_nvrtc_the_error_says_what_to_install(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build._nvrtc.cache_clear()
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(build.CompileError, match=r"NVRTC could not be loaded .* install the extra \"gpu\""):
+        build.cubin(source, 90)
+    monkeypatch.undo()
+    build._nvrtc.cache_clear()
+
+
+def test_the_cache_is_where_the_environment_says(cache: Path) -> None:
+    assert build.cache_directory() == cache
+    assert cache.is_dir()
+
+
+def test_a_cache_that_cannot_be_written_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A file where a folder should be: nobody can write there, not even root.
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("COMPANION_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert build.cache_directory() == tmp_path / "user" / "companion"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    fallback = build.cache_directory()
+    assert fallback.is_dir()
+    assert tmp_path not in fallback.parents
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "name"
+    build.write_atomically(path, b"first")
+    build.write_atomically(path, b"second")
+    assert path.read_bytes() == b"second"
+    with pytest.raises(TypeError):
+        build.write_atomically(path, "no bytes")  # type: ignore[arg-type]
+    assert path.read_bytes() == b"second"
+    assert [file.name for file in path.parent.iterdir()] == ["name"]

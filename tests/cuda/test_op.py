@@ -1,0 +1,110 @@
+"""backend() chooses who computes, and says who would; the checks that operators share."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import companion
+from companion.cuda import op
+from companion.functional import aglu
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    with companion.backend("auto"):
+        yield
+
+
+@pytest.mark.parametrize("name", ["torch", "kernel", "simulator"])
+def test_a_chosen_backend_stays_until_another_is_chosen(name: str) -> None:
+    assert companion.backend(name) == name
+    assert companion.backend() == name
+
+
+def test_a_with_statement_restores_the_former_choice() -> None:
+    companion.backend("torch")
+    with companion.backend("simulator") as chosen:
+        assert chosen == companion.backend() == "simulator"
+        with companion.backend("kernel"):
+            assert companion.backend() == "kernel"
+        assert companion.backend() == "simulator"
+    assert companion.backend() == "torch"
+
+
+def test_it_is_restored_after_an_exception_too() -> None:
+    with pytest.raises(ZeroDivisionError), companion.backend("simulator"):
+        1 / 0  # noqa: B018
+    assert companion.backend() != "simulator"
+
+
+def test_an_unknown_backend_is_refused_and_changes_nothing() -> None:
+    companion.backend("torch")
+    with pytest.raises(ValueError, match="backend: got 'cuda', allowed are 'auto', 'torch', 'kernel', 'simulator'"):
+        companion.backend("cuda")
+    assert companion.backend() == "torch"
+
+
+def test_auto_says_who_would_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert companion.backend() == "torch"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(op, "_cupy_is_installed", lambda: True)
+    assert companion.backend() == "kernel"
+    monkeypatch.setattr(op, "_cupy_is_installed", lambda: False)
+    assert companion.backend() == "torch"
+
+
+def test_auto_computes_a_cpu_tensor_with_torch() -> None:
+    assert op.choose(torch.zeros(1)) == "torch"
+
+
+def test_float64_is_always_computed_with_torch() -> None:
+    for name in ("kernel", "simulator"):
+        with companion.backend(name):
+            assert op.choose(torch.zeros(1, dtype=torch.float64)) == "torch"
+
+
+def test_the_kernel_refuses_a_cpu_tensor() -> None:
+    with companion.backend("kernel"), pytest.raises(RuntimeError) as caught:
+        aglu(torch.zeros(3), 1.0, 1.0)
+    assert "backend 'kernel': the tensor is on cpu, the kernel needs a CUDA device" in str(caught.value)
+    assert "'auto', 'torch' or 'simulator'" in str(caught.value)
+
+
+def test_the_simulator_refuses_a_tensor_that_is_not_on_the_cpu() -> None:
+    with companion.backend("simulator"), pytest.raises(RuntimeError, match="the tensor is on meta"):
+        aglu(torch.zeros(3, device="meta"), 1.0, 1.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_auto_computes_a_cuda_tensor_with_the_kernel() -> None:
+    assert op.choose(torch.zeros(1, device="cuda")) == "kernel"
+    with companion.backend("simulator"), pytest.raises(RuntimeError, match="the tensor is on cuda:0"):
+        op.choose(torch.zeros(1, device="cuda"))
+
+
+def test_the_choice_is_not_made_at_import() -> None:
+    code = "import companion; print(companion.backend('simulator'), companion.backend())"
+    root = Path(companion.__file__).parents[1]
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
+    assert result.stdout == "simulator simulator\n"
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.vmap], ids=["grad", "vmap"])
+def test_a_transform_is_noticed(transform: object) -> None:
+    seen = []
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        seen.append(op.transformed())
+        return x.sum()
+
+    transform(f)(torch.zeros(1))  # type: ignore[operator]
+    assert seen == [True]
+    assert not op.transformed()

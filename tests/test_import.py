@@ -1,0 +1,42 @@
+"""`import companion` brings torch and nothing else that is large."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import companion
+
+ROOT = Path(companion.__file__).parents[1]
+HEAVY = [
+    *("cupy", "cuda", "sympy", "mpmath", "matplotlib", "torchvision", "scipy", "sklearn", "ray"),
+    *("jsonschema", "yaml", "IPython", "tqdm", "nbformat"),
+]
+
+
+def modules_after(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has after a statement."""
+    code = f"import sys\n{statement}\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stderr == ""
+    return set(result.stdout.split())
+
+
+def test_importing_the_package_imports_torch_and_nothing_heavy() -> None:
+    torch_alone = modules_after("import torch")
+    for statement in ("import companion", "import companion.functional", "from companion import AGLU, backend"):
+        brought = modules_after(statement) - torch_alone
+        assert "companion" in brought
+        assert not brought.intersection(HEAVY)
+
+
+def test_computing_on_a_cpu_brings_no_more() -> None:
+    use = "import torch\nfrom companion.functional import aglu\naglu(torch.zeros(2, requires_grad=True), 1, 1).sum().backward()"
+    torch_alone = modules_after("import torch\ntorch.zeros(2, requires_grad=True).sum().backward()")
+    assert not (modules_after(use) - torch_alone).intersection(HEAVY)
+
+
+def test_what_is_exported_exists() -> None:
+    assert all(hasattr(companion, name) for name in companion.__all__)
+    assert sorted(companion.__all__) == companion.__all__
