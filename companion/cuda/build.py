@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
-import tempfile
 from pathlib import Path
+
+from companion.cuda.cache import cache_directory, write_atomically
 
 #: Where ``common.cuh`` lies; every kernel may include from here.
 INCLUDE = Path(__file__).parent
@@ -21,31 +21,6 @@ OPTIONS = ("-std=c++17", "-ftz=false", "-default-device")
 
 class CompileError(RuntimeError):
     """NVRTC refused a source; the message is its log."""
-
-
-def cache_directory() -> Path:
-    """Where compiled kernels are kept: ``$COMPANION_CACHE``, else the user's cache, else a temporary folder."""
-    wanted = os.environ.get("COMPANION_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    for candidate in ([Path(wanted)] if wanted else []) + [base / "companion"]:
-        try:
-            candidate.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=candidate):
-                return candidate
-        except OSError:
-            continue  # a read-only home
-    fallback = Path(tempfile.gettempdir()) / f"companion-{os.getuid()}"
-    fallback.mkdir(parents=True, exist_ok=True)
-    return fallback
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that other processes see whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        unfinished = Path(folder) / path.name
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
 
 
 def compiler_version() -> tuple[int, int]:
@@ -68,7 +43,7 @@ def cubin(source: Path, arch: int) -> Path:
     Returns
     -------
     Path
-        Of the cubin in :func:`cache_directory`.
+        Of the cubin in :func:`companion.cuda.cache.cache_directory`.
 
     Raises
     ------

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from companion.cuda.cache import cache_directory
 from companion.simulator.errors import SimulatorError
 
 RUNTIME = Path(__file__).parent / "runtime"
@@ -166,7 +167,8 @@ def build(
 
     scheduler = f"scheduler-{foundation}.o"
     result = f"{source.stem}-{key}" + ("" if sanitize else ".so")
-    cache = _cache_folder()
+    cache = cache_directory() / "simulator"
+    cache.mkdir(exist_ok=True)
     if not (cache / result).exists():
         main = _main_file(source, kernels, _dynamic_shared_names(files))
         search = [f"-I{RUNTIME}", *(f"-I{f}" for f in include), *(f"-isystem{f}" for f in tools.headers)]
@@ -238,35 +240,6 @@ def _digest(files: Sequence[Path], *words: str) -> str:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.hexdigest()[:24]
-
-
-def _cache_folder() -> Path:
-    """Return the first that can be written to: $COMPANION_CACHE, the user's cache, a temporary folder."""
-    chosen = os.environ.get("COMPANION_CACHE")
-    usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    for root in (Path(chosen) if chosen else Path(usual) / "companion", _temporary_root()):
-        folder = root / "simulator"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK | os.X_OK):
-            return folder
-    raise SimulatorError("The simulator found no folder to write to; set COMPANION_CACHE to one.")
-
-
-@functools.cache
-def _temporary_root() -> Path:
-    """Return a temporary folder that nobody else can write to, since code is loaded from it."""
-    root = Path(tempfile.gettempdir()) / f"companion-{os.getuid()}"
-    try:
-        root.mkdir(mode=0o700, exist_ok=True)
-        status = root.lstat()
-        if status.st_uid == os.getuid() and status.st_mode & 0o077 == 0 and not root.is_symlink():
-            return root
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="companion-"))
 
 
 def _compile(command: Sequence[str], what: str) -> None:

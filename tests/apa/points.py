@@ -1,7 +1,7 @@
 """Points at which APA and AGLU are hard to compute, and what is exact there.
 
-The box is z ∈ [−100, 100], κ ∈ [−1, 50], λ ∈ [1e-6, 1e3]. Uniform points would say little: almost all of them give 0, z or 1.
-So a point is chosen by what could go wrong at it, and κ and z follow from it.
+The box is z ∈ [−100, 100], κ ∈ [−1, 50], λ ∈ [1e-6, 1e3]. Uniform points would say little: almost all of them give
+0, z or 1. So a point is chosen by what could go wrong at it, and κ and z follow from it.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ def _at_the_minimum_of_aglu(rng: np.random.Generator, n: int) -> tuple[Array, Ar
 
 
 def _at_the_edges_of_the_lean_formulas(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
-    edges = [LEAN_LAM, 1 / LEAN_LAM]
-    outside = [np.nextafter(np.float32(edges[0]), np.float32(0)), np.nextafter(np.float32(edges[1]), np.float32(99))]
-    lam = rng.choice([*edges, *map(float, outside)], n)
+    edges = np.array([edge for edge in LEAN_LAM if edge <= 1e3], dtype=np.float32)
+    neighbours = [np.nextafter(edges, np.float32(direction)) for direction in (0, np.inf)]
+    lam = rng.choice(np.concatenate([edges, *neighbours]), n).astype(float)
     a = np.log(lam) - np.log(np.expm1(np.minimum(lam * 10 ** rng.uniform(-6, 2, n), 700)))
     return a, lam
 

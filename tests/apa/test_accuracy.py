@@ -66,7 +66,7 @@ def named(*tensors: torch.Tensor) -> Results:
 def lean(at: Points) -> Points:
     """The points at which the lean formulas hold, and every tenth of the others."""
     chosen = (at.kappa * at.z).abs() < LEAN_A
-    chosen &= (at.lam >= LEAN_LAM) & (at.lam <= 1 / LEAN_LAM)
+    chosen &= (at.lam >= LEAN_LAM[0]) & (at.lam <= LEAN_LAM[1])
     chosen[::10] = True
     keep = chosen.numpy()
     return Points(

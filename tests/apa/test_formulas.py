@@ -191,9 +191,7 @@ def test_sympy_finds_a_limit(formula):
 def test_sympy_finds_the_relu_limit_for_each_sign_of_z(sign):
     formula = symbolic.get("apa-relu")
     signed = sympy.Integer(0) if sign == "zero" else sympy.Symbol("z", **{sign: True})
-    assert sympy.limit(symbolic.expand(formula.lhs.args[0]).subs(z, signed), kappa, sympy.oo) == sympy.Max(
-        0, signed
-    )
+    assert sympy.limit(symbolic.expand(formula.lhs.args[0]).subs(z, signed), kappa, sympy.oo) == sympy.Max(0, signed)
 
 
 @pytest.mark.parametrize("shape", ["1/3", "1/2", "1", "2", "5"])
@@ -210,12 +208,7 @@ def test_the_slope_on_the_far_left_decays_exponentially(shape):
     # 0 ≥ ∂AGLU/∂z ≥ −|κz| η/λ beyond the minimum, and η ≤ (λ exp(−κz))^(−1/λ).
     for far in (-20.0, -60.0):
         slope = reference.first("aglu", far * max(1, shape), 1.0, shape)["z"]
-        bound = (
-            -far
-            * max(1, shape)
-            / mpf(shape)
-            * (mpf(shape) * mp.exp(-far * max(1, shape))) ** (-1 / mpf(shape))
-        )
+        bound = -far * max(1, shape) / mpf(shape) * (mpf(shape) * mp.exp(-far * max(1, shape))) ** (-1 / mpf(shape))
         assert -bound <= slope <= 0
 
 
@@ -223,9 +216,7 @@ def test_the_gumbel_limit_has_the_error_lambda_u_squared_over_two():
     gap, u = numerical(symbolic.get("apa-gumbel-gap").lhs, (z, kappa, lam)), mp.exp(mpf("-0.6"))
     with mp.workdps(60):
         ratios = [gap(mpf("0.6"), mpf(1), mpf(10) ** -n) / (mpf(10) ** -n * u**2 / 2) for n in (3, 6, 9)]
-    assert [abs(ratio - 1) < 10.0 ** -(n - 1) for ratio, n in zip(ratios, (3, 6, 9), strict=True)] == [
-        True
-    ] * 3
+    assert [abs(ratio - 1) < 10.0 ** -(n - 1) for ratio, n in zip(ratios, (3, 6, 9), strict=True)] == [True] * 3
     assert all(ratio <= 1 for ratio in ratios)
 
 

@@ -19,7 +19,6 @@ from torch import Tensor
 
 import companion
 from companion import simulator
-from companion.apa import kernel
 from companion.apa.kernel import KERNELS, THREADS, WARPS, Layout, layout_of, plan_of
 from companion.cuda import build
 from companion.functional import aglu, apa

@@ -592,7 +592,7 @@ BAD: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "kappa of another shape": (
         (Z, torch.ones(2), 1.0),
         ValueError,
-        "kappa: got shape (2,), allowed is a number, a 0-d tensor, or shape (3,): one value per channel of z along dim=1",
+        "kappa: got shape (2,), allowed is a number, a 0-d tensor, or shape (3,): one value per channel of z along dim",
     ),
     "kappa with two dimensions": ((Z, torch.ones(1, 3), 1.0), ValueError, "kappa: got shape (1, 3), allowed is"),
     "lam of another shape": ((Z, 1.0, torch.ones(4)), ValueError, "lam: got shape (4,), allowed is"),

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from companion import simulator
+from companion.cuda import cache as cache_module
 from companion.simulator import build
 
 SOURCE = """
@@ -80,10 +81,10 @@ def test_a_cache_that_cannot_be_written_is_replaced_by_a_temporary_one(
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("COMPANION_CACHE", str(no_folder))
-    monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(temporary))
-    build._temporary_root.cache_clear()
+    monkeypatch.setattr(cache_module.tempfile, "gettempdir", lambda: str(temporary))
+    cache_module.temporary_directory.cache_clear()
     assert grown(load(source)) == 3
-    build._temporary_root.cache_clear()
+    cache_module.temporary_directory.cache_clear()
     folder = temporary / f"companion-{os.getuid()}"
     assert list((folder / "simulator").glob("grow-*.so"))
     assert folder.stat().st_mode & 0o077 == 0
