@@ -4,6 +4,7 @@ Modules live here, functions in :mod:`companion.functional`. Importing this pack
 that is large; CuPy, SymPy, Matplotlib and torchvision are imported where they are used.
 """
 
+from companion import functional
 from companion.apa.layers import AGLU, APA, ChannelAttention, SpatialAttention, SpatialChannelAttention
 from companion.cuda.launch import warmup
 from companion.cuda.op import backend
@@ -18,6 +19,7 @@ __all__ = [
     "SpatialAttention",
     "SpatialChannelAttention",
     "backend",
+    "functional",
     "parameter_groups",
     "warmup",
 ]

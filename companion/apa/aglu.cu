@@ -11,7 +11,7 @@
 // E alone is too small for a float.
 //
 // Cost per element, f32 / 16 bit: forward reads and writes 8 / 4 bytes, backward 12 / 6. Only z is saved. Memory is the
-// limit as long as the arithmetic stays below about 60 / 30 instructions forward and 90 / 45 backward, so the 16-bit
+// limit as long as the arithmetic stays below about 60 / 30 instructions forward and 90 / 47 backward, so the 16-bit
 // kernels take ln(1+t) and the powers of two from the special-function unit (4 operations), and the f32 kernels from
 // polynomials: near |ln eta| = 87 every relative error of E arrives in eta multiplied by 87.
 //

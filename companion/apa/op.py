@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from companion.apa import kernel, reference
-from companion.cuda.op import check_floating, check_parameter, choose, transformed
+from companion.cuda.op import check_floating, check_parameter, choose, memory_order, transformed
 
 Parameter: TypeAlias = float | Tensor
 
@@ -118,15 +118,22 @@ def aglu(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
 
 
 def _apply(z: Tensor, kappa: Parameter, lam: Parameter, dim: int, gated: bool) -> Tensor:
+    result: Tensor
     check_floating("z", z)
     check_parameter("kappa", kappa, z, dim)
     check_parameter("lam", lam, z, dim, minimum=0.0)
-    kappa, lam = _broadcastable(kappa, z, dim), _broadcastable(lam, z, dim)
     if torch.compiler.is_compiling():
         function: type[torch.autograd.Function] = _Compiled
+    elif transformed():
+        function = _Transformed
     else:
-        function = _Transformed if transformed() else _Eager
-    result: Tensor = function.apply(z, kappa, lam, gated)
+        function = _Eager
+        order = memory_order(z)
+        if order is not None:  # channels-last, or transposed: compute in the order of memory, and keep it
+            dim = order.index(dim % z.ndim) if z.ndim else dim
+            result = _apply(z.permute(order), kappa, lam, dim, gated)
+            return result.permute([order.index(d) for d in range(z.ndim)])
+    result = function.apply(z, _broadcastable(kappa, z, dim), _broadcastable(lam, z, dim), gated)
     return result
 
 

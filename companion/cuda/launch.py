@@ -115,6 +115,8 @@ def warmup(device: torch.device | str = "cuda") -> None:
     >>> if torch.cuda.is_available():
     ...     companion.warmup()
     """
+    if not torch.cuda.is_available():
+        raise RuntimeError("warmup: there is no GPU here that torch can use")
     index = torch.device(device).index
     for kernels in _kernels:
         kernels._load(index if index is not None else torch.cuda.current_device())

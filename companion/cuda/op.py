@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import numbers
 from types import TracebackType
 from typing import Any
 
@@ -108,6 +109,15 @@ def transformed() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
+def memory_order(x: torch.Tensor) -> list[int] | None:
+    """The permutation of dimensions that makes a dense tensor contiguous; None if it is, or if none does."""
+    if x.is_contiguous():
+        return None
+    strides = x.stride()
+    order = sorted(range(x.ndim), key=lambda d: (-strides[d], d))
+    return order if x.permute(order).is_contiguous() else None
+
+
 def check_floating(name: str, value: torch.Tensor) -> None:
     """Refuse what is no tensor of floating dtype."""
     if not isinstance(value, torch.Tensor):
@@ -136,7 +146,8 @@ def check_parameter(
                 f"{name}: got shape {tuple(value.shape)}, allowed is a number, a 0-d tensor, "
                 f"or shape ({z.shape[dim]},): one value per channel of z along dim={dim}"
             )
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+    elif isinstance(value, numbers.Real) and not isinstance(value, bool):
+        value = float(value)
         if value != value or (minimum is not None and value < minimum):
             allowed = "any number" if minimum is None else f"a number ≥ {minimum:g}"
             raise ValueError(f"{name}: got {value!r}, allowed is {allowed}")

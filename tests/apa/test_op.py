@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.nn import functional as F
 
 import companion
+from companion.apa.reference import CHUNK
 from companion.functional import aglu, apa
 
 FUNCTIONS = {"apa": apa, "aglu": aglu}
@@ -274,8 +276,8 @@ def test_zero_dimensions(backend: str, device: str, function: Callable[..., Tens
 
 
 def test_a_tensor_longer_than_a_chunk(backend: str, device: str) -> None:
-    # torch's lean loop takes 2^17 elements at a time; the kernel adds the partial sums of many warps
-    z = torch.randn(2**17 + 77, device=device, requires_grad=True)
+    # torch's lean loop adds the sums of its chunks, the kernel those of many warps
+    z = torch.randn(CHUNK + 77, device=device, requires_grad=True)
     kappa, lam = (torch.tensor(p, device=device, requires_grad=True) for p in (1.2, 0.6))
     g = torch.rand_like(z)
     y = aglu(z, kappa, lam)
@@ -621,3 +623,16 @@ def test_bad_input_is_refused(function: Callable[..., Tensor], case: str) -> Non
 def test_z_on_the_meta_device_gives_a_shape(function: Callable[..., Tensor]) -> None:
     y = function(torch.empty(2, 3, device="meta", dtype=torch.bfloat16), 1.0, torch.empty(3, device="meta"))
     assert (y.shape, y.dtype, y.device.type) == ((2, 3), torch.bfloat16, "meta")
+
+
+@pytest.mark.parametrize("lam", [0.5, torch.linspace(0.2, 2.0, 4)], ids=["scalar", "per channel"])
+def test_the_memory_format_of_the_input_is_kept(lam: float | Tensor) -> None:
+    z = torch.randn(2, 4, 3, 5).to(memory_format=torch.channels_last)
+    y = aglu(z, 1.2, lam)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(y, aglu(z.contiguous(), 1.2, lam))
+
+
+def test_a_number_of_numpy_is_a_number() -> None:
+    z = torch.randn(5)
+    assert torch.equal(aglu(z, np.float32(1.5), np.float64(0.5)), aglu(z, 1.5, 0.5))
