@@ -16,7 +16,7 @@ from companion.claims import Claim, Verdict
 
 MECHANISMS = ["apa"]
 LEDGER = [claim for mechanism in MECHANISMS for claim in claims.ledger(mechanism)]
-EXPERIMENTS = ("apa-digits", "apa-logits", "apa-attention", "apa-lambda-gradient")
+EXPERIMENTS = ("apa-digits", "apa-digits-rates", "apa-logits", "apa-attention", "apa-lambda-gradient")
 TABLES = sorted(path.stem for path in (results.data_path() / "published").glob("*.csv"))
 
 
@@ -170,7 +170,7 @@ def finished(monkeypatch):
 ON_RESULTS = [claim for claim in LEDGER if observed(claim)[2]]
 
 
-def test_the_four_experiments_are_what_claims_read():
+def test_the_five_experiments_are_what_claims_read():
     assert sorted(set().union(*(observed(claim)[2] for claim in ON_RESULTS))) == sorted(EXPERIMENTS)
 
 

@@ -1,6 +1,7 @@
 """In the rendered pages every link, citation and picture leads somewhere."""
 
 import re
+import types
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -121,5 +122,6 @@ def test_the_api_reference_lists_every_public_name(site):
     anchors = _anchors(site / "appendix" / "api.html")
     public = [f"companion.{name}" for name in getattr(companion, "__all__", ())]
     public += [f"companion.functional.{name}" for name in functional.__all__]
-    described = [name for name in public if not isinstance(getattr(companion, name.split(".")[-1], ""), str)]
+    objects = {name: getattr(companion, name.split(".")[-1], None) for name in public}
+    described = [name for name, value in objects.items() if not isinstance(value, str | types.ModuleType)]
     assert [name for name in described if name not in anchors] == []
