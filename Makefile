@@ -5,14 +5,17 @@ BIN := .venv/bin
 READY := .venv/ready
 JOBS ?= 2
 
+OPERATOR_TESTS := tests/apa/test_op.py tests/apa/test_layers.py tests/apa/test_accuracy.py
+
 # The tests see no GPU; `make gpu` does. One thread a process: two processes share two cores.
 ON_CPU := CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NO_COLOR=1
 
-.PHONY: help setup book serve test lint notebooks bench results gpu lock clean
+.PHONY: help setup book serve test oldest lint notebooks bench results gpu lock clean
 
 help:
 	@echo "make book      build the rendered book and say where it lies"
 	@echo "make test      run every test, every notebook and the gate"
+	@echo "make oldest    run the operators' tests with the oldest torch that the package accepts"
 	@echo "make serve     show the book in a browser"
 	@echo "make bench     measure time and memory on this machine, into runs/"
 	@echo "make results   promote finished runs to data/results and re-execute the notebooks"
@@ -53,6 +56,13 @@ notebooks: $(READY)
 	$(BIN)/python -m book._tools.gate
 	$(ON_CPU) $(BIN)/python -m pytest --nbval --nbval-current-env -n $(JOBS) --dist loadscope --ignore book/_build book
 
+# Only the package and its operators: the book is built with the versions in requirements.lock.
+oldest: $(READY)
+	test -x .venv-oldest/bin/python || $(PYTHON) -m venv --without-pip .venv-oldest
+	$(BIN)/uv pip sync --quiet --python .venv-oldest/bin/python --require-hashes requirements-oldest.lock
+	$(ON_CPU) .venv-oldest/bin/python -m pytest -n $(JOBS) -p no:cacheprovider -W ignore::DeprecationWarning \
+	  -m "not gpu" $(OPERATOR_TESTS)
+
 bench: $(READY)
 	$(BIN)/python -m companion.bench
 
@@ -70,6 +80,8 @@ gpu: $(READY)
 lock: $(READY)
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --no-annotate --upgrade --quiet \
 	  --extra dev --extra gpu pyproject.toml --output-file requirements.lock
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --no-annotate --upgrade --quiet \
+	  --group oldest --output-file requirements-oldest.lock
 
 clean:
-	rm -rf .venv build dist book/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest build dist book/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from companion.apa import kernel, reference
-from companion.cuda.op import check_floating, check_parameter, choose, memory_order, transformed
+from companion.cuda.op import cast, check_floating, check_parameter, choose, memory_order, transformed
 
 Parameter: TypeAlias = float | Tensor
 
@@ -141,9 +141,10 @@ def _broadcastable(parameter: Parameter, z: Tensor, dim: int) -> Parameter:
     """In the dtype of the computation, with the shape that broadcasts against z."""
     if not isinstance(parameter, Tensor):
         return float(parameter)
-    parameter = parameter.to(reference.compute_dtype(z.dtype))
+    parameter = cast(parameter, reference.compute_dtype(z.dtype))
     if parameter.ndim == 0:
-        return parameter
+        # κ and λ may be one tensor: the compiler of torch 2.11 then loses one of its two gradients, unless it sees two
+        return parameter.view(()) if torch.compiler.is_compiling() else parameter
     shape = [1] * z.ndim
     shape[dim] = -1
     return parameter.view(shape)
@@ -153,12 +154,12 @@ def _broadcastable(parameter: Parameter, z: Tensor, dim: int) -> Parameter:
 
 
 def _forward(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
-    x = z.to(reference.compute_dtype(z.dtype))
-    return reference.value(x, reference.curve(x, kappa, lam), gated).to(z.dtype)
+    x = cast(z, reference.compute_dtype(z.dtype))
+    return cast(reference.value(x, reference.curve(x, kappa, lam), gated), z.dtype)
 
 
 def _first(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> reference.First:
-    return reference.first(reference.curve(z.to(reference.compute_dtype(z.dtype)), kappa, lam), gated)
+    return reference.first(reference.curve(cast(z, reference.compute_dtype(z.dtype)), kappa, lam), gated)
 
 
 def _reduce(gradient: Tensor, parameter: Parameter) -> Tensor | None:
@@ -170,8 +171,8 @@ def _backward(
     grad: Tensor, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     f = _first(z, kappa, lam, gated)
-    g = grad.to(f.z.dtype)
-    return (g * f.z).to(z.dtype), _reduce(g * f.kappa, kappa), _reduce(g * f.lam, lam)
+    g = cast(grad, f.z.dtype)
+    return cast(g * f.z, z.dtype), _reduce(g * f.kappa, kappa), _reduce(g * f.lam, lam)
 
 
 def _double_backward(
@@ -185,16 +186,16 @@ def _double_backward(
     gated: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """The gradients of g, z, κ, λ for the map (g, z, κ, λ) → (g f_z, Σ g f_κ, Σ g f_λ)."""
-    c = reference.curve(z.to(reference.compute_dtype(z.dtype)), kappa, lam)
+    c = reference.curve(cast(z, reference.compute_dtype(z.dtype)), kappa, lam)
     f, f2 = reference.first(c, gated), reference.second(c, gated)
-    g = grad.to(c.z.dtype)
+    g = cast(grad, c.z.dtype)
     zero = torch.zeros_like(c.z)
-    u = zero if c_z is None else c_z.to(c.z.dtype)
+    u = zero if c_z is None else cast(c_z, c.z.dtype)
     v = zero if c_kappa is None else c_kappa
     w = zero if c_lam is None else c_lam
     return (
-        (u * f.z + v * f.kappa + w * f.lam).to(grad.dtype),
-        (g * (u * f2.zz + v * f2.z_kappa + w * f2.z_lam)).to(z.dtype),
+        cast(u * f.z + v * f.kappa + w * f.lam, grad.dtype),
+        cast(g * (u * f2.zz + v * f2.z_kappa + w * f2.z_lam), z.dtype),
         _reduce(g * (u * f2.z_kappa + v * f2.kappa_kappa + w * f2.kappa_lam), kappa),
         _reduce(g * (u * f2.z_lam + v * f2.kappa_lam + w * f2.lam_lam), lam),
     )
@@ -212,13 +213,13 @@ def _gradients_tangent(
     gated: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The directional derivative of the map (g, z, κ, λ) → (g f_z, Σ g f_κ, Σ g f_λ)."""
-    c = reference.curve(z.to(reference.compute_dtype(z.dtype)), kappa, lam)
+    c = reference.curve(cast(z, reference.compute_dtype(z.dtype)), kappa, lam)
     f, f2 = reference.first(c, gated), reference.second(c, gated)
-    g = grad.to(c.z.dtype)
+    g = cast(grad, c.z.dtype)
     zero = torch.zeros_like(c.z)
-    u, x, k, m = (zero if t is None else t.to(c.z.dtype) for t in (t_grad, t_z, t_kappa, t_lam))
+    u, x, k, m = (zero if t is None else cast(t, c.z.dtype) for t in (t_grad, t_z, t_kappa, t_lam))
     return (
-        (u * f.z + g * (x * f2.zz + k * f2.z_kappa + m * f2.z_lam)).to(z.dtype),
+        cast(u * f.z + g * (x * f2.zz + k * f2.z_kappa + m * f2.z_lam), z.dtype),
         _reduce(u * f.kappa + g * (x * f2.z_kappa + k * f2.kappa_kappa + m * f2.kappa_lam), kappa),
         _reduce(u * f.lam + g * (x * f2.z_lam + k * f2.kappa_lam + m * f2.lam_lam), lam),
     )
@@ -347,7 +348,7 @@ class _Transformed(_Compiled):
         for partial, tangent in zip(f, tangents[:3], strict=True):
             if tangent is not None:
                 total = total + partial * tangent
-        return total.to(z.dtype)
+        return cast(total, z.dtype)
 
 
 class _Eager(torch.autograd.Function):

@@ -109,6 +109,12 @@ def transformed() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
+def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """``x`` in another dtype. A conversion to the same dtype is left out, not left to ``x.to``: inside an
+    ``autograd.Function``, the compiler of torch 2.11 returns zero gradients where it sees one."""
+    return x if x.dtype == dtype else x.to(dtype)
+
+
 def memory_order(x: torch.Tensor) -> list[int] | None:
     """The permutation of dimensions that makes a dense tensor contiguous; None if it is, or if none does."""
     if x.is_contiguous():

@@ -458,6 +458,22 @@ def test_the_compiler_sees_one_graph_of_plain_torch_whatever_the_backend(
 
 
 @pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_compiled_gradients_in_every_dtype_with_one_tensor_for_both_parameters(
+    function: Callable[..., Tensor], dtype: torch.dtype, dim: int
+) -> None:
+    """torch 2.11 loses gradients through a conversion to the same dtype, and through a tensor passed twice."""
+    z = torch.randn(3, 4, dtype=dtype, requires_grad=True)
+    for shape in ((), (z.shape[dim],)):
+        both = (torch.rand(shape) + 0.5).requires_grad_()
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        results = [torch.autograd.grad(f(z, both, both, dim).sum(), (z, both)) for f in (function, compiled)]
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.usefixtures("fresh_compiler")
 def test_bad_input_is_refused_under_the_compiler_too() -> None:
     with pytest.raises(Exception, match="allowed is"):
         torch.compile(aglu, fullgraph=True, backend="eager")(torch.zeros(2, 3), torch.ones(2), 1.0)
