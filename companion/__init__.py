@@ -8,6 +8,7 @@ from companion import functional
 from companion.apa.layers import AGLU, APA, ChannelAttention, SpatialAttention, SpatialChannelAttention
 from companion.cuda.launch import warmup
 from companion.cuda.op import backend
+from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
 from companion.training import parameter_groups
 
 __version__ = "0.1.0"
@@ -16,6 +17,9 @@ __all__ = [
     "AGLU",
     "APA",
     "ChannelAttention",
+    "LAHardSiLU",
+    "LASiLU",
+    "LayerAct",
     "SpatialAttention",
     "SpatialChannelAttention",
     "backend",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
 import json
 import math
 import multiprocessing
@@ -23,54 +24,69 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from companion.experiments.provenance import code_stamp, environment, git_state
 from companion.experiments.runner import runs_path
-from companion.functional import aglu
 
-__all__ = ["COMPETITORS", "main", "measure"]
+__all__ = ["MECHANISMS", "Competitor", "Subject", "main", "measure", "subject"]
 
-#: (z, kappa, lam) → y, with learnable scalar parameters.
-Activation = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def published(z: Tensor, kappa: Tensor, lam: Tensor) -> Tensor:
-    """AGLU as the paper's Eq. 13 and its published code write it."""
-    return z * torch.exp(F.softplus(kappa * z - torch.log(lam), beta=-1.0) / lam)
-
-
-def published_in_float64(z: Tensor, kappa: Tensor, lam: Tensor) -> Tensor:
-    """The published expression, made as accurate as ours in the way that costs least thought."""
-    return published(z.double(), kappa.double(), lam.double()).to(z.dtype)
-
-
-def gelu(z: Tensor, kappa: Tensor, lam: Tensor) -> Tensor:
-    """PyTorch's own fixed curve, as a floor."""
-    return F.gelu(z)
+#: The rooms that have something to measure, as ``SUBJECT`` in their module ``bench``.
+MECHANISMS = ("apa", "layeract")
 
 
 @dataclass(frozen=True)
 class Competitor:
-    """One row of the comparison."""
+    """One row of a comparison.
+
+    Parameters
+    ----------
+    name : str
+        In the table. "published" is what the others are compared with.
+    function : callable
+        Takes the input and the learnable parameters.
+    compiled : bool
+        Whether ``torch.compile`` comes first; a graph break is then an error.
+    """
 
     name: str
-    function: Activation
+    function: Callable[..., Tensor]
     compiled: bool = False
 
-    def build(self) -> Activation:
-        """The function, compiled if it is to be; a graph break is an error."""
+    def build(self) -> Callable[..., Tensor]:
+        """The function, compiled if it is to be."""
         return torch.compile(self.function, fullgraph=True) if self.compiled else self.function
 
 
-COMPETITORS = (
-    Competitor("companion", aglu),
-    Competitor("published", published),
-    Competitor("companion, compiled", aglu, compiled=True),
-    Competitor("published, compiled", published, compiled=True),
-    Competitor("published in float64, compiled", published_in_float64, compiled=True),
-    Competitor("gelu", gelu),
-)
+@dataclass(frozen=True)
+class Subject:
+    """What is measured.
+
+    Parameters
+    ----------
+    name : str
+        Of the mechanism.
+    description : str
+        For the table's heading.
+    competitors : tuple of Competitor
+        Among them "published", and first the package's own function.
+    shapes : callable
+        Device ("cpu" or "cuda") → shapes of the input. The last dimension is the row, if there are several.
+    parameters : tuple of float
+        Starting values of learnable scalar parameters.
+    """
+
+    name: str
+    description: str
+    competitors: tuple[Competitor, ...]
+    shapes: Callable[[str], list[tuple[int, ...]]]
+    parameters: tuple[float, ...] = ()
+
+
+def subject(mechanism: str) -> Subject:
+    """The subject of a room."""
+    found: Subject = importlib.import_module(f"companion.{mechanism}.bench").SUBJECT
+    return found
+
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -79,29 +95,26 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Inputs:
     """One set of tensors; the gradient buffers are dropped before every pass."""
 
-    z: Tensor
-    kappa: Tensor
-    lam: Tensor
+    arguments: tuple[Tensor, ...]
     grad: Tensor
 
     @classmethod
-    def draw(cls, elements: int, dtype: torch.dtype, device: str) -> Inputs:
+    def draw(cls, parameters: Sequence[float], shape: tuple[int, ...], dtype: str, device: str) -> Inputs:
         generator = torch.Generator(device).manual_seed(0)
-        z = torch.randn(elements, generator=generator, device=device).to(dtype).requires_grad_()
-        grad = torch.randn(elements, generator=generator, device=device).to(dtype)
-        kappa = torch.tensor(1.1, device=device, requires_grad=True)
-        lam = torch.tensor(0.7, device=device, requires_grad=True)
-        return cls(z, kappa, lam, grad)
+        z, grad = (torch.randn(shape, generator=generator, device=device).to(_DTYPES[dtype]) for _ in range(2))
+        learnable = (torch.tensor(value, device=device, requires_grad=True) for value in parameters)
+        return cls((z.requires_grad_(), *learnable), grad)
 
-    def forward(self, activation: Activation) -> Tensor:
+    def forward(self, function: Callable[..., Tensor]) -> Tensor:
         """Without a graph."""
         with torch.no_grad():
-            return activation(self.z, self.kappa, self.lam)
+            return function(*self.arguments)
 
-    def forward_backward(self, activation: Activation) -> None:
-        """With the gradients of z, κ and λ."""
-        self.z.grad = self.kappa.grad = self.lam.grad = None
-        torch.autograd.backward(activation(self.z, self.kappa, self.lam), self.grad)
+    def forward_backward(self, function: Callable[..., Tensor]) -> None:
+        """With the gradients of all arguments."""
+        for argument in self.arguments:
+            argument.grad = None
+        torch.autograd.backward(function(*self.arguments), self.grad)
 
 
 def _milliseconds(work: Callable[[], Any], device: str) -> float:
@@ -118,44 +131,43 @@ def _milliseconds(work: Callable[[], Any], device: str) -> float:
     return (time.perf_counter() - begin) * 1e3
 
 
-def measure(
-    elements: int, dtype: str, device: str, repeats: int, competitors: Sequence[Competitor] = COMPETITORS
-) -> list[dict[str, Any]]:
-    """Time every competitor at one size, interleaved.
+def measure(what: Subject, shape: tuple[int, ...], dtype: str, device: str, repeats: int) -> list[dict[str, Any]]:
+    """Time every competitor at one shape, interleaved.
 
     Parameters
     ----------
-    elements : int
-        Of z.
+    what : Subject
+        With its competitors.
+    shape : tuple of int
+        Of the input.
     dtype : {"float32", "bfloat16"}
-        Of z.
+        Of the input.
     device : {"cpu", "cuda"}
         Where.
     repeats : int
         Counted rounds; three uncounted ones come first. Every round runs every competitor once.
-    competitors : sequence of Competitor
-        Whom.
 
     Returns
     -------
     list of dict
         A row per competitor: median times in milliseconds, and their ratios to the published expression. On a GPU
-        also the share of the bandwidth that a plain copy of z reaches in the same rounds.
+        also the share of the bandwidth that a plain copy of the input reaches in the same rounds.
     """
     # On a GPU several sets take turns, so that no input is still in the cache.
-    sets = [Inputs.draw(elements, _DTYPES[dtype], device) for _ in range(3 if device == "cuda" else 1)]
-    built = [(competitor.name, competitor.build()) for competitor in competitors]
+    sets = [Inputs.draw(what.parameters, shape, dtype, device) for _ in range(3 if device == "cuda" else 1)]
+    built = [(competitor.name, competitor.build()) for competitor in what.competitors]
     times: dict[tuple[str, str], list[float]] = {}
     for round_ in range(-3, repeats):
         inputs = sets[round_ % len(sets)]
         works: list[tuple[str, str, Callable[[], Any]]] = [
-            (name, kind, lambda a=activation, r=run: r(a))  # type: ignore[misc]
-            for name, activation in built
+            (name, kind, lambda f=function, r=run: r(f))  # type: ignore[misc]
+            for name, function in built
             for kind, run in (("forward", inputs.forward), ("forward_backward", inputs.forward_backward))
         ]
         if device == "cuda":
-            target = torch.empty_like(inputs.z)
-            works.append(("copy", "forward", lambda t=target, z=inputs.z: t.copy_(z.detach())))  # type: ignore[misc]
+            z = inputs.arguments[0].detach()
+            target = torch.empty_like(z)
+            works.append(("copy", "forward", lambda t=target, z=z: t.copy_(z)))  # type: ignore[misc]
         for name, kind, work in works:
             elapsed = _milliseconds(work, device)
             if round_ >= 0:
@@ -167,7 +179,8 @@ def measure(
         row = {
             "competitor": name,
             "dtype": dtype,
-            "elements": elements,
+            "elements": math.prod(shape),
+            **({"row_length": shape[-1]} if len(shape) > 1 else {}),
             "forward_ms": forward,
             "forward_backward_ms": both,
             "forward_ratio": forward / median["published", "forward"],
@@ -182,17 +195,20 @@ def measure(
     return rows
 
 
-def _peak_mebibytes(name: str, elements: int, dtype: str, device: str, answer: Any) -> None:
+def _peak_mebibytes(
+    mechanism: str, competitor: str, shape: tuple[int, ...], dtype: str, device: str, answer: Any
+) -> None:
     """Send the memory that one forward and backward pass needs beyond its inputs."""
     torch.set_num_threads(1)
-    (activation,) = (c.build() for c in COMPETITORS if c.name == name)
-    small = Inputs.draw(1024, _DTYPES[dtype], device)
-    small.forward_backward(activation)  # imports, compilation
-    inputs = Inputs.draw(elements, _DTYPES[dtype], device)
+    what = subject(mechanism)
+    (function,) = (c.build() for c in what.competitors if c.name == competitor)
+    small = Inputs.draw(what.parameters, tuple(min(size, 64) for size in shape), dtype, device)
+    small.forward_backward(function)  # imports, compilation
+    inputs = Inputs.draw(what.parameters, shape, dtype, device)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        inputs.forward_backward(activation)
+        inputs.forward_backward(function)
         answer.send((torch.cuda.max_memory_allocated() - before) / 2**20)
         return
     # The high-water mark must be the pass's own: what drawing the inputs took above it is filled up first.
@@ -201,16 +217,16 @@ def _peak_mebibytes(name: str, elements: int, dtype: str, device: str, answer: A
         resident = int(statm.read().split()[1]) * resource.getpagesize() // 1024
     ballast = torch.ones(max(high - resident, 0) * 1024 // 4 + 1)
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    inputs.forward_backward(activation)
+    inputs.forward_backward(function)
     answer.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) / 1024)
     del ballast
 
 
-def peak_mebibytes(name: str, elements: int, dtype: str, device: str) -> float:
+def peak_mebibytes(mechanism: str, competitor: str, shape: tuple[int, ...], dtype: str, device: str) -> float:
     """Memory of one forward and backward pass beyond its inputs, in a process of its own."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_peak_mebibytes, args=(name, elements, dtype, device, sender))
+    process = context.Process(target=_peak_mebibytes, args=(mechanism, competitor, shape, dtype, device, sender))
     process.start()
     sender.close()
     try:
@@ -219,46 +235,42 @@ def peak_mebibytes(name: str, elements: int, dtype: str, device: str) -> float:
         process.join()
 
 
-def host_microseconds(device: str) -> float:
-    """Host time of one forward call on a small tensor, not waiting for the device."""
-    inputs = Inputs.draw(256, torch.float32, device)
+def host_microseconds(what: Subject, device: str) -> float:
+    """Host time of one forward call of the package on a small tensor, not waiting for the device."""
+    function = what.competitors[0].function
+    inputs = Inputs.draw(what.parameters, (16, 16), "float32", device)
     for _ in range(100):
-        inputs.forward(aglu)
+        inputs.forward(function)
     calls = 2000
     begin = time.perf_counter()
     for _ in range(calls):
-        inputs.forward(aglu)
+        inputs.forward(function)
     elapsed = time.perf_counter() - begin
     if device == "cuda":
         torch.cuda.synchronize()
     return elapsed / calls * 1e6
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and write; return the exit status."""
-    parser = argparse.ArgumentParser("python -m companion.bench", description=__doc__)
-    parser.add_argument("--elements", type=int, nargs="+", help="sizes; default: 64 K to 4 M, on a GPU to 512 M bytes")
-    parser.add_argument("--repeats", type=int, default=31)
-    options = parser.parse_args(arguments)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    sizes = options.elements or ([2**16, 2**20, 2**22, 2**25, 2**27] if device == "cuda" else [2**16, 2**20, 2**22])
+def _measured(what: Subject, device: str, most: int, repeats: int) -> dict[str, Any]:
+    """Everything about one subject, as a result."""
     started = time.perf_counter()
+    shapes = [shape for shape in what.shapes(device) if math.prod(shape) <= most]
+    largest = max(math.prod(shape) for shape in shapes)
     rows: list[dict[str, Any]] = []
     for dtype in _DTYPES:
-        for elements in sizes:
-            print(f"{device}, {dtype}, {elements} elements", file=sys.stderr)
-            at_size = measure(elements, dtype, device, options.repeats)
-            if elements == max(sizes):
-                for row in at_size:
-                    row["peak_mib"] = peak_mebibytes(row["competitor"], elements, dtype, device)
-            rows += at_size
-    settings: dict[str, Any] = {"repeats": options.repeats, "host_microseconds": host_microseconds(device)}
-    result = {
-        "experiment": "bench-apa",
+        for shape in shapes:
+            print(f"{what.name}: {device}, {dtype}, {' × '.join(map(str, shape))}", file=sys.stderr)
+            at_shape = measure(what, shape, dtype, device, repeats)
+            if math.prod(shape) == largest:
+                for row in at_shape:
+                    row["peak_mib"] = peak_mebibytes(what.name, row["competitor"], shape, dtype, device)
+            rows += at_shape
+    return {
+        "experiment": f"bench-{what.name}",
         "preset": device if device == "cpu" else "gpu",
         "finished": True,
-        "description": "AGLU with learnable scalar κ and λ, forward and backward",
-        "settings": settings,
+        "description": what.description,
+        "settings": {"repeats": repeats, "host_microseconds": host_microseconds(what, device)},
         "seeds": [],
         "rows": [{k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()} for row in rows],
         "tuning": [],
@@ -268,24 +280,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "threads": torch.get_num_threads(),
             "duration_seconds": time.perf_counter() - started,
             "date": datetime.date.today().isoformat(),
-            "code": code_stamp("apa"),
+            "code": code_stamp(what.name),
             "git": git_state(),
         },
     }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and write; return the exit status."""
+    parser = argparse.ArgumentParser("python -m companion.bench", description=__doc__)
+    parser.add_argument("mechanisms", nargs="*", default=MECHANISMS, metavar="mechanism", help=", ".join(MECHANISMS))
+    parser.add_argument("--most", type=int, default=2**40, help="leave out shapes of more elements")
+    parser.add_argument("--repeats", type=int, default=31)
+    options = parser.parse_args(arguments)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     folder = runs_path()
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"bench-apa-{result['preset']}.json"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    os.replace(temporary, path)
-    for row in rows:
-        print(
-            f"{row['dtype']:9}{row['elements']:>11}  {row['competitor']:31}"
-            f" forward {row['forward_ms']:9.3f} ms ×{row['forward_ratio']:5.2f}"
-            f"   both {row['forward_backward_ms']:9.3f} ms ×{row['forward_backward_ratio']:5.2f}"
-            + (f"   peak {row['peak_mib']:.0f} MiB" if "peak_mib" in row else "")
-        )
-    print(f"wrote {path}")
+    for mechanism in options.mechanisms:
+        result = _measured(subject(mechanism), device, options.most, options.repeats)
+        path = folder / f"bench-{mechanism}-{result['preset']}.json"
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
+        os.replace(temporary, path)
+        for row in result["rows"]:
+            print(
+                f"{row['dtype']:9}{row['elements']:>11}{row.get('row_length', ''):>9}  {row['competitor']:31}"
+                f" forward {row['forward_ms']:9.3f} ms ×{row['forward_ratio']:5.2f}"
+                f"   both {row['forward_backward_ms']:9.3f} ms ×{row['forward_backward_ratio']:5.2f}"
+                + (f"   peak {row['peak_mib']:.0f} MiB" if "peak_mib" in row else "")
+            )
+        print(f"wrote {path}")
     return 0
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 __all__ = [
     "Part",
     "Splits",
+    "channel_statistics",
     "data_root",
     "digits",
     "frequent_and_rare",
@@ -26,6 +27,8 @@ __all__ = [
 ]
 
 _DIGITS_TEST_FRACTION = 0.25
+# Of scikit-learn's digits, whose smallest is 0.
+_DIGITS_WHITE = 16
 _VALIDATION_FRACTION = 0.15
 _TORCHVISION = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100"}
 
@@ -103,11 +106,17 @@ def digits(seed: int = 0) -> Splits:
     >>> splits.train.inputs.shape[1:], len(splits.test)
     (torch.Size([1, 8, 8]), 450)
     """
-    rest, test = _digits_rest_and_test()
-    return _standardised(rest, test, seed, num_classes=10)
+    return load("digits", seed)
 
 
-def load(name: str, seed: int = 0, root: Path | str | None = None) -> Splits:
+def load(
+    name: str,
+    seed: int = 0,
+    root: Path | str | None = None,
+    *,
+    validation: float = _VALIDATION_FRACTION,
+    standardise: bool = True,
+) -> Splits:
     """Return a data set by name.
 
     Parameters
@@ -119,27 +128,63 @@ def load(name: str, seed: int = 0, root: Path | str | None = None) -> Splits:
         one.
     root : path, optional
         Where torchvision's files lie or go to; default: `data_root`.
+    validation : float
+        Fraction of the images outside the test part that validate; with 0 all of them train.
+    standardise : bool
+        Whether to standardise by the training part's mean and deviation per channel. Otherwise pixels are
+        between 0 (black) and 1, for noise and crops that come first; see `channel_statistics`.
 
     Returns
     -------
     Splits
-        Standardised by the training part's mean and deviation per channel.
+        Shape (N, C, H, W), float32.
 
     Raises
     ------
     ValueError
-        If the name is unknown.
+        If the name is unknown or the fraction is not in [0, 1).
     FileNotFoundError
         If the files are absent and cannot be downloaded.
     """
+    if not 0 <= validation < 1:
+        raise ValueError(f"validation is {validation}; allowed is 0 ≤ validation < 1")
     if name == "digits":
-        return digits(seed)
-    if name not in _TORCHVISION:
+        rest, test = _digits_rest_and_test()
+    elif name in _TORCHVISION:
+        folder = Path(root) if root is not None else data_root()
+        rest, test = (_torchvision_part(_TORCHVISION[name], folder, train) for train in (True, False))
+    else:
         allowed = ", ".join(["digits", *_TORCHVISION])
         raise ValueError(f"name is {name!r}; allowed are {allowed}")
-    folder = Path(root) if root is not None else data_root()
-    rest, test = (_torchvision_part(_TORCHVISION[name], folder, train) for train in (True, False))
-    return _standardised(rest, test, seed, num_classes=int(test.targets.max()) + 1)
+    if validation > 0:
+        train, held_out = _stratified(rest, validation, seed)
+    else:
+        train, held_out = rest, rest.subset(torch.arange(0))
+    splits = Splits(train, held_out, test, num_classes=int(test.targets.max()) + 1)
+    return _standardised(splits) if standardise else splits
+
+
+def channel_statistics(part: Part) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of every channel, over images and pixels.
+
+    Parameters
+    ----------
+    part : Part
+        The training part, as a rule.
+
+    Returns
+    -------
+    mean, deviation : Tensor
+        Shape (1, C, 1, 1).
+
+    Examples
+    --------
+    >>> mean, deviation = channel_statistics(load("digits", standardise=False).train)
+    >>> mean.shape, bool(0 < mean < 1)
+    (torch.Size([1, 1, 1, 1]), True)
+    """
+    deviation, mean = torch.std_mean(part.inputs, dim=(0, 2, 3), keepdim=True)
+    return mean, deviation
 
 
 def data_root() -> Path:
@@ -332,7 +377,7 @@ def _digits_rest_and_test() -> tuple[Part, Part]:
 
     bunch = load_digits()
     whole = Part(
-        torch.tensor(bunch.images, dtype=torch.float32).unsqueeze(1),
+        torch.tensor(bunch.images, dtype=torch.float32).unsqueeze(1) / _DIGITS_WHITE,
         torch.tensor(bunch.target, dtype=torch.int64),
     )
     return _stratified(whole, _DIGITS_TEST_FRACTION, seed=0)
@@ -346,14 +391,15 @@ def _stratified(whole: Part, fraction: float, seed: int) -> tuple[Part, Part]:
     return whole.subset(torch.from_numpy(first)), whole.subset(torch.from_numpy(second))
 
 
-def _standardised(rest: Part, test: Part, seed: int, num_classes: int) -> Splits:
-    train, validation = _stratified(rest, _VALIDATION_FRACTION, seed)
-    deviation, mean = torch.std_mean(train.inputs, dim=(0, 2, 3), keepdim=True)
+def _standardised(splits: Splits) -> Splits:
+    mean, deviation = channel_statistics(splits.train)
 
     def standardise(part: Part) -> Part:
         return replace(part, inputs=(part.inputs - mean) / deviation)
 
-    return Splits(standardise(train), standardise(validation), standardise(test), num_classes)
+    return Splits(
+        standardise(splits.train), standardise(splits.validation), standardise(splits.test), splits.num_classes
+    )
 
 
 def _torchvision_part(name: str, folder: Path, train: bool) -> Part:

@@ -38,7 +38,7 @@ __all__ = [
     "z",
 ]
 
-MECHANISMS = ("apa",)
+MECHANISMS = ("apa", "layeract")
 """The mechanisms whose formulas the registry holds, by the names of their folders."""
 
 z = sympy.Symbol("z", real=True)

@@ -1,11 +1,11 @@
-"""One plain training loop for every experiment of the book: SGD with momentum and a cosine schedule.
+"""One plain training loop for every experiment of the book: SGD with momentum and a schedule of learning rates.
 
 The loop knows nothing about the model. A module says in the class attribute ``no_weight_decay`` which of its
 parameters must not be pulled towards zero; `parameter_groups` obeys.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,71 @@ from torch.nn import functional as F
 
 from companion.datasets import Part
 
-__all__ = ["Evaluation", "evaluate", "parameter_groups", "predict", "train"]
+__all__ = ["Evaluation", "Schedule", "cosine", "evaluate", "parameter_groups", "predict", "staircase", "train"]
+
+# Step and number of steps → what the learning rate is multiplied with.
+Schedule = Callable[[int, int], float]
+
+
+def cosine(step: int, steps: int) -> float:
+    """Return ½(1 + cos(π·step/steps)): from 1 at the first step towards 0 after the last.
+
+    Parameters
+    ----------
+    step : int
+        Counted from 0.
+    steps : int
+        Of the whole training.
+
+    Returns
+    -------
+    float
+        What the learning rate is multiplied with.
+
+    Examples
+    --------
+    >>> cosine(0, 100), cosine(50, 100)
+    (1.0, 0.5)
+    """
+    return 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+def staircase(milestones: Sequence[float], factor: float = 0.1) -> Schedule:
+    """Return a schedule that multiplies the learning rate by a factor at some points of the training.
+
+    Parameters
+    ----------
+    milestones : sequence of float
+        Fractions of the training, each between 0 and 1: ½ is after half of the steps.
+    factor : float
+        Of each milestone, positive.
+
+    Returns
+    -------
+    callable
+        A schedule for `train`.
+
+    Raises
+    ------
+    ValueError
+        If a milestone lies outside the training or the factor is not positive.
+
+    Examples
+    --------
+    >>> schedule = staircase([0.5, 0.75])
+    >>> [f"{schedule(step, 80):g}" for step in (0, 39, 40, 59, 60, 79)]
+    ['1', '1', '0.1', '0.1', '0.01', '0.01']
+    """
+    if not all(0 < milestone < 1 for milestone in milestones) or factor <= 0:
+        raise ValueError(
+            f"milestones is {list(milestones)} and factor is {factor}; allowed are fractions between 0 and 1 and a "
+            "positive factor"
+        )
+
+    def schedule(step: int, steps: int) -> float:
+        return float(factor ** sum(step >= milestone * steps for milestone in milestones))
+
+    return schedule
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -85,10 +149,12 @@ def train(
     momentum: float = 0.9,
     seed: int = 0,
     augment: Callable[[Tensor], Tensor] | None = None,
+    schedule: Schedule = cosine,
+    after_epoch: Callable[[int], None] | None = None,
 ) -> list[float]:
-    """Train a classifier with cross-entropy, SGD with momentum and a cosine schedule down to zero.
+    """Train a classifier with cross-entropy and SGD with momentum.
 
-    The schedule moves at every step and has no warm-up. Batches are drawn without replacement; the last one
+    The schedule is asked at every step; there is no warm-up. Batches are drawn without replacement; the last one
     of an epoch may be smaller. The model is trained in place and left in training mode.
 
     Parameters
@@ -112,6 +178,10 @@ def train(
         generator.
     augment : callable, optional
         Applied to the inputs of each batch.
+    schedule : callable
+        Step and number of steps → what the learning rate is multiplied with; default: `cosine`, down to zero.
+    after_epoch : callable, optional
+        Called with the number of the epoch, from 1, when it is over: to watch a network while it learns.
 
     Returns
     -------
@@ -135,12 +205,12 @@ def train(
     step = 0
     losses = []
     model.train()
-    for _ in range(epochs):
+    for epoch in range(1, epochs + 1):
         total = torch.zeros((), device=data.inputs.device)
         order = torch.randperm(len(data), generator=generator).to(data.targets.device)
         for batch in torch.split(order, batch_size):
             for group in optimiser.param_groups:
-                group["lr"] = learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps))
+                group["lr"] = learning_rate * schedule(step, steps)
             inputs = data.inputs[batch]
             loss = F.cross_entropy(model(augment(inputs) if augment else inputs), data.targets[batch])
             optimiser.zero_grad(set_to_none=True)
@@ -149,6 +219,8 @@ def train(
             total += loss.detach() * len(batch)
             step += 1
         losses.append(float(total) / len(data))
+        if after_epoch is not None:
+            after_epoch(epoch)
     return losses
 
 

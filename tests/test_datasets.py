@@ -32,6 +32,38 @@ def test_the_training_digits_are_standardised():
     assert train.std() == pytest.approx(1, abs=1e-5)
 
 
+def test_unstandardised_pixels_are_those_between_0_and_1_that_are_standardised():
+    raw, standardised = (datasets.load("digits", 3, standardise=choice) for choice in (False, True))
+    # Sixteen grey levels above black.
+    assert torch.equal(raw.train.inputs * 16, (raw.train.inputs * 16).round())
+    assert (raw.train.inputs.min(), raw.train.inputs.max()) == (0, 1)
+    mean, deviation = datasets.channel_statistics(raw.train)
+    for before, after in ((raw.train, standardised.train), (raw.test, standardised.test)):
+        assert torch.equal((before.inputs - mean) / deviation, after.inputs)
+        assert torch.equal(before.targets, after.targets)
+
+
+def test_statistics_are_per_channel():
+    inputs = torch.stack([torch.full((5, 4, 4), 0.25), torch.rand(5, 4, 4)], dim=1)
+    mean, deviation = datasets.channel_statistics(datasets.Part(inputs, torch.zeros(5, dtype=torch.int64)))
+    assert mean.shape == deviation.shape == (1, 2, 1, 1)
+    assert (mean[0, 0].item(), deviation[0, 0].item()) == (0.25, 0.0)
+    assert mean[0, 1].item() == pytest.approx(inputs[:, 1].mean().item())
+
+
+@pytest.mark.parametrize(("fraction", "sizes"), [(0, (1347, 0)), (0.1, (1212, 135)), (0.5, (673, 674))])
+def test_the_fraction_decides_how_many_images_validate(fraction, sizes):
+    splits = datasets.load("digits", validation=fraction)
+    assert (len(splits.train), len(splits.validation)) == sizes
+    assert torch.equal(splits.test.targets, datasets.load("digits").test.targets)
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1])
+def test_impossible_fractions_are_errors(fraction):
+    with pytest.raises(ValueError, match="0 ≤ validation < 1"):
+        datasets.load("digits", validation=fraction)
+
+
 def test_the_seed_changes_validation_but_never_the_test_images():
     first, second = datasets.digits(seed=0), datasets.digits(seed=1)
     assert torch.equal(first.test.targets, second.test.targets)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from companion.datasets import Part
-from companion.training import evaluate, parameter_groups, predict, train
+from companion.training import cosine, evaluate, parameter_groups, predict, staircase, train
 
 
 class Exempting(nn.Module):
@@ -97,24 +97,69 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_another_order():
     assert not torch.equal(weights[0], weights[2])
 
 
-def test_the_schedule_falls_as_a_cosine_from_the_learning_rate_to_almost_zero():
-    # The gradient of this "model" in its bias b is constant, so the steps show the rates.
-    class Constant(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.b = nn.Parameter(torch.zeros(2, dtype=torch.float64))
-            self.seen = []
+class Constant(nn.Module):
+    """The gradient of this "model" in its bias b is constant, so the steps show the rates."""
 
-        def forward(self, x):
-            self.seen.append(self.b.detach().clone())
-            return (self.b - self.b.detach()).expand(len(x), 2)
+    def __init__(self):
+        super().__init__()
+        self.b = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+        self.seen = []
 
+    def forward(self, x):
+        self.seen.append(self.b.detach().clone())
+        return (self.b - self.b.detach()).expand(len(x), 2)
+
+
+def rates_of(epochs, **options):
+    """The learning rates of a training with one step per epoch."""
     model = Constant()
     data = Part(torch.zeros(4, 1), torch.zeros(4, dtype=torch.int64))
-    train(model, data, epochs=4, learning_rate=1.0, batch_size=4, momentum=0.0, weight_decay=0.0)
+    train(model, data, epochs=epochs, batch_size=4, momentum=0.0, weight_decay=0.0, **options)
     path = torch.stack([*model.seen, model.b.detach()])[:, 0]
-    rates = path.diff() / 0.5
-    assert rates.tolist() == pytest.approx([0.5 * (1 + math.cos(math.pi * k / 4)) for k in range(4)])
+    return (path.diff() / 0.5).tolist()
+
+
+def test_the_schedule_falls_as_a_cosine_from_the_learning_rate_to_almost_zero():
+    expected = [0.5 * (1 + math.cos(math.pi * k / 4)) for k in range(4)]
+    assert rates_of(4, learning_rate=1.0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("learning_rate", [0.003, 0.01, 0.03, 0.1, 0.3, 1.0])
+def test_the_cosine_as_a_factor_rounds_as_it_does_in_the_product(learning_rate):
+    # Results of earlier runs were computed in this order.
+    for steps in (7, 1080, 23_460):
+        for step in range(0, steps, 1 + steps // 997):
+            product = learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps))
+            assert learning_rate * cosine(step, steps) == product
+
+
+def test_a_staircase_falls_at_its_milestones_and_nowhere_else():
+    rates = rates_of(8, learning_rate=0.4, schedule=staircase([0.5, 0.75]))
+    assert rates == pytest.approx([0.4] * 4 + [0.04] * 2 + [0.004] * 2)
+
+
+# The paper's 80 epochs of MNIST: 469 steps of 128 images each.
+def test_the_staircase_of_the_mnist_run_falls_after_epochs_40_and_60():
+    schedule = staircase([0.5, 0.75])
+    factors = [schedule(step, 80 * 469) for step in range(80 * 469)]
+    falls = [step for step in range(1, len(factors)) if factors[step] != factors[step - 1]]
+    assert falls == [40 * 469, 60 * 469]
+    assert factors[-1] == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(("milestones", "factor"), [([0.5, 1.0], 0.1), ([0.0], 0.1), ([40], 0.1), ([0.5], 0.0)])
+def test_impossible_staircases_are_errors(milestones, factor):
+    with pytest.raises(ValueError, match="allowed are fractions between 0 and 1"):
+        staircase(milestones, factor)
+
+
+def test_a_watcher_sees_the_network_after_every_epoch():
+    data, model = blobs(), classifier()
+    seen = []
+    train(model, data, epochs=3, learning_rate=0.1, after_epoch=lambda n: seen.append((n, model[1].weight.clone())))
+    assert [n for n, _ in seen] == [1, 2, 3]
+    assert not torch.equal(seen[0][1], seen[1][1])
+    assert torch.equal(seen[2][1], model[1].weight)
 
 
 def test_augmentation_sees_every_batch():

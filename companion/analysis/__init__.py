@@ -1,17 +1,32 @@
 """Measures that experiments report and statistics that tables and claims rest on."""
 
+from companion.analysis.activity import fluctuation, quantiles, unit_means
 from companion.analysis.attention import attention_entropy
 from companion.analysis.distributions import ks_distance, skewness
-from companion.analysis.statistics import Comparison, Interval, compare, holm, interval, paired
+from companion.analysis.statistics import (
+    Comparison,
+    Interval,
+    NormalityThenTest,
+    compare,
+    holm,
+    interval,
+    normality_then_test,
+    paired,
+)
 
 __all__ = [
     "Comparison",
     "Interval",
+    "NormalityThenTest",
     "attention_entropy",
     "compare",
+    "fluctuation",
     "holm",
     "interval",
     "ks_distance",
+    "normality_then_test",
     "paired",
+    "quantiles",
     "skewness",
+    "unit_means",
 ]

@@ -1,7 +1,8 @@
-// What every kernel needs: conversions, approximate instructions, vectorised access, sums over a warp or a block.
+// What every kernel needs: conversions, approximate instructions, vectorised access, sums over a warp or a block,
+// and rows that a group of threads holds in registers.
 //
 // A kernel's arithmetic is float32 whatever its elements are. Elements are read and written in packs of 16 bytes,
-// the widest access that a thread can make; `map_range` takes care of ranges that begin or end inside a pack.
+// the widest access that a thread can make; `map_range` and `Spread` take care of ranges that begin or end inside a pack.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -111,6 +112,13 @@ __device__ __forceinline__ float accurate_log1p(float t) {
     p = fmaf(p, f, -5.000006075e-1f);
     const float ln_2_shifted = 8.262958294e-8f;  // ln 2 / 2^23
     return fmaf(__int2float_rn(k_shifted), ln_2_shifted, fmaf(f * f, p, f));
+}
+
+// 1/sqrt(x) to one unit in the last place: a Newton step after the approximation. 0 at infinity, infinity at 0.
+__device__ __forceinline__ float accurate_rsqrt(float x) {
+    const float r = rsqrtf(x);
+    const float refined = fmaf(0.5f * r, fmaf(-x * r, r, 1.0f), r);
+    return x > 0.0f && x < __int_as_float(0x7f800000) ? refined : r;
 }
 
 // The smaller and the larger of two numbers; NaN if one is NaN, unlike fminf and fmaxf.
@@ -240,6 +248,124 @@ __device__ __forceinline__ T block_sum(T x, T* scratch) {
         x = warp_sum(x);
     }
     return x;
+}
+
+// --- rows in registers ---
+
+// A power of two of neighbouring lanes, several groups to a warp. All 32 lanes must call `total` together.
+struct LaneGroup {
+    int thread, threads;
+
+    // every x[v] becomes its sum over the group, in every thread of it
+    template <int values>
+    __device__ __forceinline__ void total(float (&x)[values]) {
+#pragma unroll
+        for (int distance = warp_size / 2; distance > 0; distance /= 2) {
+            if (distance < threads) {
+#pragma unroll
+                for (int v = 0; v < values; ++v) x[v] += __shfl_xor_sync(full_warp, x[v], distance);
+            }
+        }
+    }
+};
+
+// A whole block, of a multiple of 32 threads. Each sum has a row of `scratch` to itself, so one barrier is enough.
+struct BlockGroup {
+    int thread, threads;
+    float (*scratch)[warp_size];
+
+    template <int values>
+    __device__ __forceinline__ void total(float (&x)[values]) {
+        const int warp = thread / warp_size, lane = thread % warp_size;
+#pragma unroll
+        for (int v = 0; v < values; ++v) {
+            x[v] = warp_sum(x[v]);
+            if (lane == 0) scratch[v][warp] = x[v];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int v = 0; v < values; ++v) x[v] = warp_sum(lane < threads / warp_size ? scratch[v][lane] : 0.0f);
+        scratch += values;
+    }
+};
+
+// The part of a row that one thread of a group holds.
+template <typename T, int packs>
+struct Tile {
+    Pack<T> pack[packs];
+    T edge[1];
+};
+
+// How a row is spread over the tiles of a group of at least 2 (size - 1) threads, or of any number if all rows begin
+// and end with a pack. Whole packs go round the threads; the edges, single elements before the first whole pack and
+// after the last, are fewer than the threads.
+template <typename T>
+struct Spread {
+    static constexpr int size = Pack<T>::size;
+    int thread, threads, head, packs, edges;
+
+    __device__ __forceinline__ Spread(const T* row, int length, int thread, int threads)
+        : thread(thread), threads(threads) {
+        head = (pack_bytes - misalignment(row)) % pack_bytes / sizeof(T);
+        head = head < length ? head : length;
+        packs = (length - head) / size;
+        edges = length - packs * size;
+    }
+
+    __device__ __forceinline__ bool has_pack(int p) const { return p * threads + thread < packs; }
+    __device__ __forceinline__ int pack_at(int p) const { return head + (p * threads + thread) * size; }
+    __device__ __forceinline__ bool has_edge() const { return thread < edges; }
+    __device__ __forceinline__ int edge_at() const { return thread < head ? thread : thread + packs * size; }
+};
+
+template <typename T, int packs>
+__device__ __forceinline__ void load_tile(Tile<T, packs>& tile, const T* row, const Spread<T>& spread) {
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+        if (spread.has_pack(p)) tile.pack[p] = load_pack(row + spread.pack_at(p));
+    }
+    if (spread.has_edge()) tile.edge[0] = row[spread.edge_at()];
+}
+
+template <typename T, int packs>
+__device__ __forceinline__ void store_tile(T* row, const Tile<T, packs>& tile, const Spread<T>& spread) {
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+        if (spread.has_pack(p)) store_pack(row + spread.pack_at(p), tile.pack[p]);
+    }
+    if (spread.has_edge()) row[spread.edge_at()] = tile.edge[0];
+}
+
+// f(x...) for each pack and for the edge that this thread has; x: arrays of the elements at one place of all tiles.
+// A loop over them runs to `size_of<decltype(x)>`.
+//
+// The compiler would rather convert 16-bit elements once, ahead of all loops, and hold twice the registers; so it is
+// told that a pack may have changed.
+template <typename T>
+__device__ __forceinline__ void stay_packed([[maybe_unused]] Pack<T>& pack) {
+#ifndef COMPANION_SIMULATOR
+    if constexpr (sizeof(T) == 2) {
+        uint4& bits = *reinterpret_cast<uint4*>(pack.element);
+        asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
+    }
+#endif
+}
+
+template <typename Array>
+constexpr int size_of = 0;
+template <typename T, int size>
+constexpr int size_of<T (&)[size]> = size;
+
+template <typename T, typename F, int packs, typename... Others>
+__device__ __forceinline__ void for_each_part(const Spread<T>& spread, F f, Tile<T, packs>& tile, Others&... others) {
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+        if (!spread.has_pack(p)) continue;
+        stay_packed(tile.pack[p]);
+        (stay_packed(others.pack[p]), ...);
+        f(tile.pack[p].element, others.pack[p].element...);
+    }
+    if (spread.has_edge()) f(tile.edge, others.edge...);
 }
 
 }  // namespace companion

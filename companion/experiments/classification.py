@@ -1,18 +1,32 @@
 """What experiments on image classification share: from a job to a trained network.
 
 Settings that it reads: ``dataset``, ``network``, ``epochs``, ``batch_size``, ``weight_decay``, ``device``
-("cpu" or "cuda") and ``augment`` (true: random crops and mirror images). The case may hold ``imbalance``.
+("cpu" or "cuda") and ``augment`` (true: random crops and mirror images). The case may hold ``imbalance``, and
+``network`` where networks are compared.
+
+Settings that may be absent:
+
+``validation``
+    Fraction of the training images that validate.
+``standardise``
+    "data" (as if absent): the images are standardised before anything else. "network": the images stay in
+    [0, 1], and so do crops and noise; the network's first layer standardises. "none": nothing does.
+``milestones``
+    Fractions of the training after which the learning rate is a tenth of what it was; absent: a cosine.
+``train_size``
+    How many training images to keep; the seed draws which.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import nn
 
 from companion import datasets, models
 from companion.experiments.registry import Job
-from companion.training import evaluate, train
+from companion.training import cosine, evaluate, staircase, train
 
 __all__ = ["Fitted", "fit", "validation_accuracy"]
 
@@ -26,7 +40,7 @@ class Fitted:
     model : nn.Module
         In training mode, on the device of the data.
     splits : Splits
-        The training part is long-tailed if the case says so.
+        The training part is long-tailed if the case says so, and smaller if the settings say so.
     """
 
     model: nn.Module
@@ -37,6 +51,7 @@ def fit(
     job: Job,
     activation: Callable[[], nn.Module],
     attention: Callable[[int], nn.Module] | None = None,
+    watch: Callable[[Fitted, int], None] | None = None,
 ) -> Fitted:
     """Train a network as the job says, with `companion.training.train`.
 
@@ -51,6 +66,9 @@ def fit(
         Returns a new activation module.
     attention : callable, optional
         Takes a number of channels and returns a new attention module.
+    watch : callable, optional
+        Called after every epoch with the network, its data and the number of the epoch, from 1. It must leave
+        the network as it is and draw nothing from torch's global generator.
 
     Returns
     -------
@@ -59,14 +77,21 @@ def fit(
     """
     settings = job.settings
     device = torch.device(settings["device"])
-    splits = datasets.load(settings["dataset"], job.seed)
-    splits = datasets.with_long_tail(splits, job.case["imbalance"], job.seed).to(device)
+    splits = _splits(job)
+    standardisation = (
+        models.Standardise(*datasets.channel_statistics(splits.train))
+        if settings.get("standardise") == "network"
+        else None
+    )
+    splits = splits.to(device)
     torch.manual_seed(job.seed)
-    model = models.build(
-        settings["network"], splits.train.inputs.shape[1:], splits.num_classes, activation, attention
-    ).to(device)
+    network = job.case.get("network") or settings["network"]
+    model = models.build(network, splits.train.inputs.shape[1:], splits.num_classes, activation, attention)
+    if standardisation is not None:
+        model = nn.Sequential(standardisation, model)
+    fitted = Fitted(model.to(device), splits)
     train(
-        model,
+        fitted.model,
         splits.train,
         epochs=settings["epochs"],
         learning_rate=job.rate,
@@ -74,8 +99,26 @@ def fit(
         weight_decay=settings["weight_decay"],
         seed=job.seed,
         augment=datasets.random_crop_and_mirror if settings["augment"] else None,
+        schedule=staircase(settings["milestones"]) if "milestones" in settings else cosine,
+        after_epoch=partial(watch, fitted) if watch else None,
     )
-    return Fitted(model, splits)
+    return fitted
+
+
+def _splits(job: Job) -> datasets.Splits:
+    """Return a job's data on the CPU."""
+    settings = job.settings
+    place = settings.get("standardise", "data")
+    if place not in ("data", "network", "none"):
+        raise ValueError(f"standardise is {place!r}; allowed are data, network, none")
+    options = {"validation": settings["validation"]} if "validation" in settings else {}
+    splits = datasets.load(settings["dataset"], job.seed, standardise=place == "data", **options)
+    if "imbalance" in job.case:
+        splits = datasets.with_long_tail(splits, job.case["imbalance"], job.seed)
+    if "train_size" in settings:
+        order = torch.randperm(len(splits.train), generator=torch.Generator().manual_seed(job.seed))
+        splits = replace(splits, train=splits.train.subset(order[: settings["train_size"]]))
+    return splits
 
 
 def validation_accuracy(fitting: Callable[[Job], Fitted], job: Job) -> float:

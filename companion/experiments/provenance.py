@@ -18,13 +18,14 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _FLOOR = (
     "analysis",
     "baselines.py",
+    "corruptions.py",
     "datasets.py",
     "experiments/classification.py",
     "models",
     "training.py",
 )
 # Files that do not change an experiment's numbers: a kernel and its launcher are tested to give the operator's.
-_ASIDE = {"__init__.py", "claims.py", "formulas.py", "kernel.py"}
+_ASIDE = {"__init__.py", "bench.py", "claims.py", "formulas.py", "kernel.py"}
 
 
 def code_stamp(mechanism: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 __all__ = ["MECHANISMS", "Case", "Experiment", "Job", "Row", "experiments", "get", "grid", "register"]
 
 # The rooms of the house that have experiments.
-MECHANISMS = ("apa",)
+MECHANISMS = ("apa", "layeract")
 
 Case = dict[str, Any]
 Row = dict[str, Any]
@@ -64,8 +64,8 @@ class Experiment:
     An experiment with `validate` has two stages. Tuning: each case meets the same learning rates of the preset
     (``learning_rates``), with the tuning seeds (``tuning_seeds``); the rate with the highest mean score wins, the
     smaller one if two are equal. Evaluation: each case runs with its own winner and the evaluation seeds 0 … n − 1. The
-    two kinds of seeds must not overlap. An experiment without `validate` evaluates each case at every learning rate of
-    the preset, or without any.
+    two kinds of seeds must not overlap. An experiment without `validate`, or a preset without tuning seeds, evaluates
+    each case at every learning rate of the preset, or without any.
 
     Parameters
     ----------
@@ -77,8 +77,8 @@ class Experiment:
         One sentence: what is compared on what.
     presets : mapping of str to mapping
         Settings by preset: "smoke" (seconds, for tests), "laptop" (minutes on two cores, real data), "full".
-        Each needs "seeds" (how many); with `validate` also "learning_rates" and "tuning_seeds" (lists). The
-        rest is the experiment's own.
+        Each needs "seeds" (how many); where it is to be tuned also "learning_rates" and "tuning_seeds" (lists).
+        The rest is the experiment's own.
     cases : callable
         Settings → list of cases; see `grid`.
     measure : callable

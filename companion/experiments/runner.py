@@ -207,8 +207,8 @@ class _Session:
     seconds: float = 0.0
 
     def tune(self, cases: list[Case], rates: list[float], seeds: list[int]) -> list[Row]:
-        """Return a score for each case, rate and seed; nothing where the experiment does not tune."""
-        if self.experiment.validate is None:
+        """Return a score for each case, rate and seed; nothing where nothing is tuned."""
+        if self.experiment.validate is None or not seeds:
             return []
         jobs = [self.job("tuning", case, seed, rate) for case in cases for rate in rates for seed in seeds]
         scores = self.finish(jobs, self.experiment.validate, "tuning")

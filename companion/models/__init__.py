@@ -8,6 +8,7 @@ same seed have the same weights, whichever activation they carry.
 from companion.models.cnn import SmallCNN
 from companion.models.factory import build
 from companion.models.mlp import MLP
-from companion.models.resnet import CifarResNet, resnet32
+from companion.models.resnet import CifarResNet, resnet20, resnet32, resnet44
+from companion.models.standardise import Standardise
 
-__all__ = ["MLP", "CifarResNet", "SmallCNN", "build", "resnet32"]
+__all__ = ["MLP", "CifarResNet", "SmallCNN", "Standardise", "build", "resnet20", "resnet32", "resnet44"]

@@ -6,9 +6,11 @@ from torch import nn
 
 from companion.models.cnn import SmallCNN
 from companion.models.mlp import MLP
-from companion.models.resnet import resnet32
+from companion.models.resnet import resnet20, resnet32, resnet44
 
 __all__ = ["build"]
+
+_RESNETS = {"resnet20": resnet20, "resnet32": resnet32, "resnet44": resnet44}
 
 
 def build(
@@ -23,7 +25,8 @@ def build(
     Parameters
     ----------
     name : str
-        "mlp", "cnn" or "resnet32".
+        "mlp" (two hidden layers of 128 units), "layer512" (one of 512), "cnn", "resnet20", "resnet32" or
+        "resnet44".
     input_shape : sequence of int
         (C, H, W).
     num_classes : int
@@ -31,7 +34,7 @@ def build(
     activation : callable
         Returns a new activation module.
     attention : callable, optional
-        Takes a number of channels and returns a new attention module. Not for "mlp".
+        Takes a number of channels and returns a new attention module. Not for perceptrons.
 
     Returns
     -------
@@ -41,7 +44,7 @@ def build(
     Raises
     ------
     ValueError
-        If the name is unknown, or "mlp" is to have an attention.
+        If the name is unknown, or a perceptron is to have an attention.
 
     Examples
     --------
@@ -50,12 +53,13 @@ def build(
     """
     channels, height, width = input_shape
     match name:
-        case "mlp":
+        case "mlp" | "layer512":
             if attention is not None:
-                raise ValueError('attention is given with name "mlp"; allowed is attention with cnn or resnet32')
-            return MLP(channels * height * width, num_classes, activation=activation)
+                raise ValueError(f"attention is given with name {name!r}; allowed is attention with cnn or a resnet")
+            hidden = (128, 128) if name == "mlp" else (512,)
+            return MLP(channels * height * width, num_classes, hidden, activation)
         case "cnn":
             return SmallCNN(channels, num_classes, activation=activation, attention=attention)
-        case "resnet32":
-            return resnet32(channels, num_classes, activation, attention)
-    raise ValueError(f"name is {name!r}; allowed are mlp, cnn, resnet32")
+        case "resnet20" | "resnet32" | "resnet44":
+            return _RESNETS[name](channels, num_classes, activation, attention)
+    raise ValueError(f"name is {name!r}; allowed are mlp, layer512, cnn, {', '.join(_RESNETS)}")

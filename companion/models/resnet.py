@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from companion.models.initialisation import initialise
 
-__all__ = ["CifarResNet", "resnet32"]
+__all__ = ["CifarResNet", "resnet20", "resnet32", "resnet44"]
 
 
 class _Block(nn.Module):
@@ -94,6 +94,16 @@ class CifarResNet(nn.Module):
         return logits
 
 
+def resnet20(
+    in_channels: int,
+    num_classes: int,
+    activation: Callable[[], nn.Module] = nn.ReLU,
+    attention: Callable[[int], nn.Module] | None = None,
+) -> CifarResNet:
+    """Return the ResNet-20: three blocks per stage; see `CifarResNet`."""
+    return CifarResNet(3, in_channels, num_classes, activation, attention)
+
+
 def resnet32(
     in_channels: int,
     num_classes: int,
@@ -102,3 +112,13 @@ def resnet32(
 ) -> CifarResNet:
     """Return the ResNet-32 of the CIFAR experiments: five blocks per stage; see `CifarResNet`."""
     return CifarResNet(5, in_channels, num_classes, activation, attention)
+
+
+def resnet44(
+    in_channels: int,
+    num_classes: int,
+    activation: Callable[[], nn.Module] = nn.ReLU,
+    attention: Callable[[int], nn.Module] | None = None,
+) -> CifarResNet:
+    """Return the ResNet-44: seven blocks per stage; see `CifarResNet`."""
+    return CifarResNet(7, in_channels, num_classes, activation, attention)

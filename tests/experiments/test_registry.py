@@ -59,7 +59,7 @@ def test_every_experiment_is_complete(experiment):
         assert experiment.cases(settings)
         if experiment.validate:
             assert len(settings["learning_rates"]) > 0
-            assert min(settings["tuning_seeds"]) >= 1000 > settings["seeds"]
+            assert all(seed >= 1000 > settings["seeds"] for seed in settings["tuning_seeds"])
     for preset in set(experiment.presets) - {"smoke"}:
         # A conclusion needs at least five seeds.
         assert experiment.presets[preset]["seeds"] >= 5

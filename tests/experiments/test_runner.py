@@ -119,6 +119,14 @@ def test_without_tuning_every_rate_is_evaluated():
     assert seen == [(0.1, 0), (0.1, 1), (1.0, 0), (1.0, 1)]
 
 
+def test_a_preset_without_tuning_seeds_is_not_tuned():
+    settings = {"seeds": 2, "names": ["good"], "learning_rates": [0.1], "tuning_seeds": []}
+    result = read(run(Experiment(**{**vars(TUNED), "presets": {"smoke": settings}}), "smoke"))
+    assert result["tuning"] == result["chosen"] == []
+    assert {job.stage for job in CALLS} == {"evaluation"}
+    assert {row["learning_rate"] for row in result["rows"]} == {0.1}
+
+
 def test_a_worker_refuses_code_that_is_newer_than_the_run():
     with pytest.raises(RuntimeError, match="the code has changed since this run began"):
         runner._prepare_worker("apa", "0" * 16)

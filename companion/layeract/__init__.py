@@ -1,0 +1,1 @@
+"""LayerAct: activations whose gate sees the normalised layer."""

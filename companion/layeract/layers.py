@@ -1,0 +1,133 @@
+"""Modules: LayerAct, LA-SiLU and LA-HardSiLU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from companion.layeract.op import SCALES, check_alpha, layer_act
+
+
+class LayerAct(nn.Module):
+    r"""Every element times a gate that sees the element normalised within its layer.
+
+    .. math:: a_i = y_i\,s(n_i),\qquad n_i = \frac{y_i - \mu}{\sqrt{\sigma^2 + \alpha}}
+
+    Training and evaluation are alike: the statistics are those of each sample itself. There is nothing to learn. But a
+    network was trained with its :math:`\alpha`, so that is saved with the model's state and comes back with it.
+
+    Parameters
+    ----------
+    scale : {"sigmoid", "hardsigmoid"}
+        The gate :math:`s`.
+    alpha : float
+        Added to the variance, > 0.
+    dims : int or sequence of int, optional
+        The dimensions that are normalised together; None: all but the first. For a sequence of tokens give ``dims=-1``.
+    unbiased : bool
+        Divide the sum of squares by d − 1 (as the published code does) instead of d (as the paper writes).
+
+    Attributes
+    ----------
+    alpha : float
+        May be set. In the state dict it is the extra state, a float64 tensor that ``half()`` leaves alone.
+
+    Raises
+    ------
+    TypeError
+        If ``alpha`` is no number.
+    ValueError
+        If ``scale`` is unknown or ``alpha`` not positive; for ``dims`` see :func:`companion.functional.layer_act`.
+
+    Shape
+    -----
+    Input (N, ...) of floating dtype, output the same. Chapter: *LayerAct* (``book/mechanisms/layeract``).
+
+    References
+    ----------
+    Yoon, Lim (2023), Layer-level activation mechanism, Eq. 6.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> layer = companion.LayerAct("hardsigmoid", alpha=0.1)
+    >>> layer(torch.randn(8, 16, 5, 5)).shape
+    torch.Size([8, 16, 5, 5])
+    >>> layer.state_dict()["_extra_state"]
+    tensor(0.1000, dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        scale: str = "sigmoid",
+        alpha: float = 1e-5,
+        dims: int | Sequence[int] | None = None,
+        unbiased: bool = False,
+    ) -> None:
+        super().__init__()
+        if scale not in SCALES:
+            raise ValueError(f"scale: got {scale!r}, allowed are {', '.join(map(repr, SCALES))}")
+        self.scale = scale
+        self.alpha = check_alpha(alpha)
+        self.dims = dims if dims is None or isinstance(dims, int) else tuple(dims)
+        self.unbiased = unbiased
+
+    def forward(self, y: Tensor) -> Tensor:
+        return layer_act(y, self.scale, self.alpha, self.dims, self.unbiased)
+
+    def get_extra_state(self) -> Tensor:
+        """α, for the state dict."""
+        return torch.tensor(self.alpha, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """α, from a state dict."""
+        self.alpha = check_alpha(float(state))
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale!r}, alpha={self.alpha:g}, dims={self.dims}, unbiased={self.unbiased}"
+
+
+class LASiLU(LayerAct):
+    r"""LA-SiLU: :class:`LayerAct` with the sigmoid.
+
+    .. math:: a_i = \frac{y_i}{1 + e^{-n_i}},\qquad n_i = \frac{y_i - \mu}{\sqrt{\sigma^2 + \alpha}}
+
+    Parameters, attributes and errors: see :class:`LayerAct`.
+
+    References
+    ----------
+    Yoon, Lim (2023), Layer-level activation mechanism, Section 3.1.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> companion.LASiLU()(torch.tensor([[-1.0, 0.0, 1.0]]))
+    tensor([[-0.2271,  0.0000,  0.7729]])
+    """
+
+    def __init__(self, alpha: float = 1e-5, dims: int | Sequence[int] | None = None, unbiased: bool = False) -> None:
+        super().__init__("sigmoid", alpha, dims, unbiased)
+
+
+class LAHardSiLU(LayerAct):
+    r"""LA-HardSiLU: :class:`LayerAct` with the hard sigmoid.
+
+    .. math:: a_i = y_i \min(\max(n_i/6 + 1/2,\,0),\,1),\qquad n_i = \frac{y_i - \mu}{\sqrt{\sigma^2 + \alpha}}
+
+    Parameters, attributes and errors: see :class:`LayerAct`.
+
+    References
+    ----------
+    Yoon, Lim (2023), Layer-level activation mechanism, Section 3.1.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> companion.LAHardSiLU()(torch.tensor([[-1.0, 0.0, 1.0]]))
+    tensor([[-0.2959,  0.0000,  0.7041]])
+    """
+
+    def __init__(self, alpha: float = 1e-5, dims: int | Sequence[int] | None = None, unbiased: bool = False) -> None:
+        super().__init__("hardsigmoid", alpha, dims, unbiased)

@@ -1,0 +1,135 @@
+"""The modules: equal to their functions, alike in training and evaluation, α saved with the model."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import companion
+from companion import LAHardSiLU, LASiLU, LayerAct
+from companion.functional import la_hardsilu, la_silu, layer_act
+
+MODULES = [LayerAct, LASiLU, LAHardSiLU]
+each = pytest.mark.parametrize("module", MODULES)
+
+
+def test_a_module_is_its_function() -> None:
+    y = torch.randn(3, 4, 5)
+    settings = (0.2, (1,), True)
+    assert torch.equal(LayerAct("hardsigmoid", *settings)(y), layer_act(y, "hardsigmoid", *settings))
+    assert torch.equal(LASiLU(*settings)(y), la_silu(y, *settings))
+    assert torch.equal(LAHardSiLU(*settings)(y), la_hardsilu(y, *settings))
+
+
+@each
+def test_by_default_it_is_the_papers(module: type[LayerAct]) -> None:
+    layer = module()
+    assert (layer.alpha, layer.dims, layer.unbiased) == (1e-5, None, False)
+    assert not list(layer.parameters())
+
+
+@each
+def test_training_and_evaluation_are_alike_and_both_have_gradients(module: type[LayerAct]) -> None:
+    layer = module()
+    y = torch.randn(3, 8, requires_grad=True)
+    results = []
+    for mode in (True, False):
+        a = layer.train(mode)(y)
+        results.append((a, *torch.autograd.grad(a.square().sum(), y)))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+@each
+def test_alpha_comes_back_with_the_state(module: type[LayerAct]) -> None:
+    trained, fresh = nn.Sequential(nn.Linear(3, 8), module(alpha=0.1)), nn.Sequential(nn.Linear(3, 8), module())
+    file = io.BytesIO()
+    torch.save(trained.state_dict(), file)
+    file.seek(0)
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    x = torch.randn(4, 3)
+    assert fresh[1].alpha == 0.1
+    assert torch.equal(fresh(x), trained(x))
+
+
+@each
+def test_the_key_of_alpha_is_a_promise(module: type[LayerAct]) -> None:
+    assert list(module().state_dict()) == ["_extra_state"]
+
+
+def test_alpha_is_the_same_in_half_precision_and_after_a_copy() -> None:
+    layer = LASiLU(alpha=1e-5)
+    for other in (layer.half(), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert other.alpha == 1e-5
+        assert other.state_dict()["_extra_state"].item() == 1e-5
+
+
+def test_a_state_without_alpha_is_missed() -> None:
+    with pytest.raises(RuntimeError, match="_extra_state"):
+        LASiLU().load_state_dict({})
+    LASiLU().load_state_dict({}, strict=False)
+
+
+def test_a_state_with_a_bad_alpha_is_refused() -> None:
+    with pytest.raises(ValueError, match="alpha: got -1"):
+        LASiLU().load_state_dict({"_extra_state": torch.tensor(-1.0)})
+
+
+@each
+@pytest.mark.parametrize("alpha", [0.0, -1e-5, math.nan, math.inf])
+def test_a_bad_alpha_is_refused_at_construction(module: type[LayerAct], alpha: float) -> None:
+    with pytest.raises(ValueError, match="alpha: got"):
+        module(alpha=alpha)
+
+
+def test_an_unknown_scale_is_refused_at_construction() -> None:
+    with pytest.raises(ValueError, match="scale: got 'tanh', allowed are 'sigmoid', 'hardsigmoid'"):
+        LayerAct("tanh")
+
+
+def test_it_says_what_it_is() -> None:
+    assert repr(LAHardSiLU(alpha=0.1, dims=[-1])) == (
+        "LAHardSiLU(scale='hardsigmoid', alpha=0.1, dims=(-1,), unbiased=False)"
+    )
+
+
+def gradients(model: nn.Module, x: Tensor) -> list[Tensor]:
+    y = model(x)
+    return [y.detach(), *torch.autograd.grad(y.square().sum(), list(model.parameters()))]
+
+
+@pytest.mark.slow
+def test_a_compiled_model_trains_as_in_eager() -> None:
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), LASiLU(), nn.Flatten(), nn.Linear(64, 8), LAHardSiLU(), nn.Linear(8, 3))
+    x = torch.randn(5, 2, 6, 6)
+    eager = gradients(model, x)
+    for one, other in zip(gradients(torch.compile(model, fullgraph=True), x), eager, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    torch._dynamo.reset()
+
+
+def test_a_network_learns_with_it(backend: str, device: str) -> None:
+    x = torch.randn(64, 2, device=device)
+    target = (x.prod(1, keepdim=True) > 0).float()
+    model = nn.Sequential(nn.Linear(2, 16), LASiLU(), nn.Linear(16, 1)).to(device)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(60):
+        loss = nn.functional.binary_cross_entropy_with_logits(model(x), target)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_it_stands_in_the_public_names() -> None:
+    assert {"LASiLU", "LAHardSiLU", "LayerAct"} <= set(companion.__all__)
+    assert {"la_silu", "la_hardsilu", "layer_act"} <= set(companion.functional.__all__)

@@ -1,0 +1,62 @@
+"""The benchmark measures what it says, on shapes small enough for a test."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from companion import bench, results
+
+
+@pytest.fixture(params=bench.MECHANISMS)
+def what(request: pytest.FixtureRequest) -> bench.Subject:
+    """A room's subject without its compiled competitors."""
+    subject = bench.subject(request.param)
+    eager = tuple(c for c in subject.competitors if not c.compiled)
+    return dataclasses.replace(subject, competitors=eager, shapes=lambda device: [min(subject.shapes(device))])
+
+
+def test_the_packages_function_is_the_published_expression(what: bench.Subject) -> None:
+    functions = {c.name: c.function for c in what.competitors}
+    inputs = bench.Inputs.draw(what.parameters, (8, 16), "float32", "cpu")
+    ours, published = (inputs.forward(functions[name]) for name in ("companion", "published"))
+    torch.testing.assert_close(ours, published, rtol=1e-4, atol=1e-5)
+    assert what.competitors[0].name == "companion"
+
+
+def test_every_argument_gets_a_gradient(what: bench.Subject) -> None:
+    inputs = bench.Inputs.draw(what.parameters, (8, 16), "float32", "cpu")
+    inputs.forward_backward(what.competitors[0].function)
+    assert all(argument.grad is not None for argument in inputs.arguments)
+
+
+def test_a_row_per_competitor_and_ratios_to_the_published(what: bench.Subject) -> None:
+    rows = bench.measure(what, (8, 16), "float32", "cpu", repeats=2)
+    assert [row["competitor"] for row in rows] == [c.name for c in what.competitors]
+    by_name = {row["competitor"]: row for row in rows}
+    assert by_name["published"]["forward_ratio"] == by_name["published"]["forward_backward_ratio"] == 1
+    assert all(row["forward_ms"] > 0 and row["elements"] == 128 and row["row_length"] == 16 for row in rows)
+
+
+def test_the_run_writes_a_result_that_fits_the_schema(
+    what: bench.Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "runs_path", lambda: tmp_path)
+    monkeypatch.setattr(bench, "subject", lambda _: what)
+    monkeypatch.setattr(bench, "peak_mebibytes", lambda *_: 1.0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert bench.main([what.name, "--repeats", "1"]) == 0
+    (path,) = tmp_path.iterdir()
+    assert path.name == f"bench-{what.name}-cpu.json"
+    result = json.loads(path.read_text())
+    results.check(result, path.name)
+    assert result["rows"][0]["peak_mib"] == 1.0
+
+
+def test_memory_is_that_of_the_pass() -> None:
+    # z's gradient alone is 16 MiB
+    assert 16 <= bench.peak_mebibytes("apa", "published", (2**22,), "float32", "cpu") < 1000
