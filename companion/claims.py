@@ -8,13 +8,34 @@ the papers' tables in ``data/published``, or with our own results in ``data/resu
 import csv
 import importlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from companion import results
 from companion.results import data_path
 
-__all__ = ["Claim", "Status", "Verdict", "column", "ledger", "published", "table"]
+if TYPE_CHECKING:
+    from companion.analysis import Interval
+
+__all__ = [
+    "ROUNDING",
+    "Claim",
+    "Status",
+    "Verdict",
+    "at_most",
+    "column",
+    "difference_of_numbers",
+    "difference_of_points",
+    "enumerated",
+    "graded",
+    "ledger",
+    "no_result",
+    "published",
+    "rows_of",
+    "table",
+]
 
 Status = Literal["holds", "holds in part", "does not hold", "not tested"]
 
@@ -230,3 +251,126 @@ def column(name: str, of: str) -> dict[str, float]:
         except ValueError:
             continue
     return numbers
+
+
+# --- Words and steps that checks share ----------------------------------------------------------------------
+
+ROUNDING = 1e-12
+"""Differences below it are put down to rounding."""
+
+
+def graded(whole: object, part: object) -> Status:
+    """Return "holds" where the whole claim is true, "holds in part" where a part of it is.
+
+    Parameters
+    ----------
+    whole, part : object
+        What is true of the claim; only whether they are empty or false counts.
+
+    Returns
+    -------
+    str
+        The status.
+    """
+    return "holds" if whole else "holds in part" if part else "does not hold"
+
+
+def at_most(difference: float) -> str:
+    """Say how large a difference is, without the digits of rounding errors: they vary between machines.
+
+    Parameters
+    ----------
+    difference : float
+        At least 0.
+
+    Returns
+    -------
+    str
+        "less than 1e-12", or "up to" and one digit.
+    """
+    return "less than 1e-12" if difference < ROUNDING else f"up to {difference:.0e}"
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Any number.
+
+    Returns
+    -------
+    str
+        "a, b and c".
+    """
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
+
+
+def rows_of(name: str) -> list[dict[str, Any]] | None:
+    """Return the rows of our result of an experiment.
+
+    Parameters
+    ----------
+    name : str
+        The experiment.
+
+    Returns
+    -------
+    list of dict or None
+        None where there is no finished result.
+    """
+    try:
+        rows: list[dict[str, Any]] = results.load(name)["rows"]
+    except FileNotFoundError:
+        return None
+    return rows
+
+
+def no_result(name: str) -> Verdict:
+    """Return the verdict on a claim whose experiment has not run.
+
+    Parameters
+    ----------
+    name : str
+        The experiment.
+
+    Returns
+    -------
+    Verdict
+        "not tested".
+    """
+    return Verdict("not tested", f"The experiment {name} has no finished result yet.")
+
+
+def difference_of_points(difference: "Interval") -> str:
+    """Return a difference of accuracies in percentage points, with its interval.
+
+    Parameters
+    ----------
+    difference : Interval
+        Of accuracies between 0 and 1.
+
+    Returns
+    -------
+    str
+        "+1.20 [+0.90, +1.50]".
+    """
+    mean, low, high = (100 * value for value in (difference.mean, difference.low, difference.high))
+    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def difference_of_numbers(difference: "Interval") -> str:
+    """Return a difference with its interval.
+
+    Parameters
+    ----------
+    difference : Interval
+        Of whatever numbers.
+
+    Returns
+    -------
+    str
+        "+1.200 [+0.900, +1.500]".
+    """
+    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"

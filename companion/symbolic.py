@@ -35,6 +35,7 @@ __all__ = [
     "lam",
     "latex",
     "register",
+    "sigma",
     "z",
 ]
 
@@ -414,6 +415,10 @@ def expand(expression: Any) -> Any:
 
 def _is_defined(call: Any) -> bool:
     return call.func.__name__ in _definitions
+
+
+sigma = function("sigma", sympy.Symbol("x", real=True), printed=r"\sigma")
+"""The logistic function, of which several mechanisms speak; the first one registers its formula."""
 
 
 def get(name: str) -> Formula:

@@ -14,9 +14,12 @@ import pytest
 from companion import claims, results
 from companion.claims import Claim, Verdict
 
-MECHANISMS = ["apa"]
+MECHANISMS = ["apa", "layeract"]
 LEDGER = [claim for mechanism in MECHANISMS for claim in claims.ledger(mechanism)]
-EXPERIMENTS = ("apa-digits", "apa-digits-rates", "apa-logits", "apa-attention", "apa-lambda-gradient")
+EXPERIMENTS = (
+    *("apa-digits", "apa-digits-rates", "apa-logits", "apa-attention", "apa-lambda-gradient"),
+    *("layeract-mnist", "layeract-cifar10"),
+)
 TABLES = sorted(path.stem for path in (results.data_path() / "published").glob("*.csv"))
 
 
@@ -80,6 +83,10 @@ def test_a_published_table_is_rectangular_and_names_its_rows_once(name):
 
 def test_what_the_ledger_says_of_the_formulas():
     verdicts = {claim.id: observed(claim)[0].status for claim in LEDGER}
+    assert verdicts["layeract-backward"] == verdicts["layeract-eq-7"] == verdicts["layeract-bound-can"] == "holds"
+    assert verdicts["layeract-eq-8"] == verdicts["layeract-eq-9-half"] == verdicts["layeract-scale"] == "holds in part"
+    assert verdicts["layeract-eq-9-bound"] == verdicts["layeract-terms"] == "does not hold"
+    assert verdicts["layeract-any-scale"] == verdicts["layeract-bound-samples"] == "does not hold"
     assert verdicts["d-kappa"] == verdicts["d-z"] == verdicts["silu"] == verdicts["stable-equal"] == "holds"
     assert verdicts["gelu"] == verdicts["identity"] == verdicts["range-aglu"] == "holds in part"
     assert verdicts["d-lambda"] == verdicts["range-gelu"] == verdicts["entropy-zero"] == "does not hold"
@@ -150,6 +157,80 @@ def test_the_verdict_on_a_special_case_turns_when_the_function_is_another(name, 
     assert by_id(name).verdict().status != "holds"
 
 
+def test_the_verdict_on_the_backward_pass_turns_when_the_formula_is_another(monkeypatch):
+    from companion import symbolic
+    from companion.layeract import claims as checks
+
+    # The equations without what the variance passes on.
+    without = symbolic.get("layeract-gradient-assembled").rhs.replace(
+        lambda term: term.func.__name__ == "Partial" and str(term.args[1]) == "v", lambda term: 0 * term
+    )
+    monkeypatch.setattr(checks, "_printed", lambda name: without)
+    assert by_id("layeract-backward").verdict().status == "does not hold"
+
+
+LAYERACT = {
+    "layeract-saturation-input": ("_normalised", lambda row, alpha=1e-5: list(row)),
+    "layeract-shape": ("_layer_act", lambda row, scale, alpha=1e-5: [y / 2 for y in row]),
+    "layeract-delivers": ("_layer_act", lambda row, scale, alpha=1e-5: [0.5 for _ in row]),
+    "layeract-scale-sums": ("_normalised", lambda row, alpha=1e-5: [abs(y) for y in row]),
+    "layeract-continuity": ("_step", lambda x: 1 / (1 + math.exp(-x))),
+    "layeract-negative": ("_layer_act", lambda row, scale, alpha=1e-5: [max(0.0, y) for y in row]),
+    "layeract-eq-7": ("_bound", lambda *inputs: 0.0),
+    "layeract-bound-can": ("_both_bounds", lambda row, noise: (1.0, 2.0)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERACT)
+def test_a_verdict_that_holds_turns_when_the_function_is_another(name, monkeypatch):
+    from companion.layeract import claims as checks
+
+    assert observed(by_id(name))[0].status.startswith("holds")
+    monkeypatch.setattr(checks, *LAYERACT[name])
+    assert by_id(name).verdict().status != observed(by_id(name))[0].status
+
+
+def test_what_is_refuted_of_layeract_would_hold_of_a_function_without_normalisation(monkeypatch):
+    from companion.layeract import claims as checks
+
+    monkeypatch.setattr(checks, "_layer_act", lambda row, scale, alpha=1e-5: [y * scale(y) for y in row])
+    assert by_id("layeract-bound-samples").verdict().status == "holds"
+    assert by_id("layeract-after-layernorm").verdict().status == "holds"
+
+
+def test_significance_turns_with_the_deviations(monkeypatch):
+    """With deviations ten times as large, next to nothing is significant."""
+    published = claims.published
+
+    def wider(name):
+        return [
+            {
+                key: f"{10 * float(text):g}" if name == "layeract-table-5" and is_number(text) else text
+                for key, text in row.items()
+            }
+            for row in published(name)
+        ]
+
+    monkeypatch.setattr(claims, "published", wider)
+    assert by_id("layeract-significance").verdict().status == "does not hold"
+
+
+def test_the_verdict_on_imagenet_turns_when_the_table_agrees(monkeypatch):
+    published = claims.published
+
+    def corrected(name):
+        rows = published(name)
+        for row in rows:
+            if name in ("layeract-table-4", "layeract-table-12") and row["method"].startswith("LA-"):
+                row["blur"] = "70.00"
+        return rows
+
+    monkeypatch.setattr(claims, "published", corrected)
+    for name in ("layeract-imagenet", "layeract-imagenet-second"):
+        assert observed(by_id(name))[0].status == "holds in part"
+        assert by_id(name).verdict().status == "holds"
+
+
 # --- Experiments --------------------------------------------------------------------------------------------
 
 
@@ -170,7 +251,7 @@ def finished(monkeypatch):
 ON_RESULTS = [claim for claim in LEDGER if observed(claim)[2]]
 
 
-def test_the_five_experiments_are_what_claims_read():
+def test_the_experiments_of_the_list_are_what_claims_read():
     assert sorted(set().union(*(observed(claim)[2] for claim in ON_RESULTS))) == sorted(EXPERIMENTS)
 
 
@@ -309,6 +390,127 @@ def test_parameters_listed_by_layer_are_averaged(finished):
     assert by_id("learned-lambda").verdict() == plain
 
 
+ELEMENT_LEVEL = ("relu", "leaky_relu", "prelu", "mish", "silu", "hardsilu")
+LAYER_LEVEL = ("la_silu", "la_hardsilu")
+LOWER = (
+    *("mean_activation_epoch_1", "mean_activation_epoch_40", "mean_activation_epoch_80"),
+    *("fluctuation_mean_1", "fluctuation_mean_2", "fluctuation_std_1", "fluctuation_std_2"),
+    *("gain_mean_1", "gain_mean_2"),
+)
+ON_MNIST = {
+    "layeract-mnist-mean": "mean_activation_epoch_40",
+    "layeract-mnist-always": "mean_activation_epoch_1",
+    "layeract-mnist-fluctuation": "fluctuation_mean_2",
+    "layeract-mnist-variance": "fluctuation_std_1",
+    "layeract-mnist-inherent": "gain_mean_1",
+}
+
+
+def mnist_rows(effect, silu=0.0, inputs=0.0):
+    """Rows in which the LayerAct functions are higher by `effect`, SiLU and HardSiLU by `silu`."""
+    return [
+        {"activation": activation, "seed": seed}
+        | {
+            measure: 1.0
+            + effect.get(activation, 0.0)
+            + silu * (activation in ("silu", "hardsilu"))
+            + noise(measure, activation, seed)
+            for measure in LOWER
+        }
+        | {f"input_fluctuation_mean_{n}": 1.0 + inputs * (activation == "la_silu") for n in (1, 2)}
+        for activation in (*ELEMENT_LEVEL, *LAYER_LEVEL)
+        for seed in range(5)
+    ]
+
+
+@pytest.mark.parametrize("name", ON_MNIST)
+def test_layeract_is_lower_only_where_both_functions_beat_all_six_beyond_chance(name, finished):
+    finished["layeract-mnist"] = mnist_rows(dict.fromkeys(LAYER_LEVEL, -0.5))
+    assert by_id(name).verdict().status == "holds"
+    finished["layeract-mnist"] = mnist_rows({"la_silu": -0.5, "la_hardsilu": 0.5})
+    assert by_id(name).verdict().status == "holds in part"
+    finished["layeract-mnist"] = mnist_rows(dict.fromkeys(LAYER_LEVEL, 0.5))
+    assert by_id(name).verdict().status == "does not hold"
+    finished["layeract-mnist"] = mnist_rows({})
+    assert by_id(name).verdict().status == "does not hold"
+
+
+@pytest.mark.parametrize(("name", "measure"), ON_MNIST.items())
+def test_a_claim_about_several_measures_holds_in_part_where_one_of_them_fails(name, measure, finished):
+    rows = mnist_rows(dict.fromkeys(LAYER_LEVEL, -0.5))
+    for row in rows:
+        if row["activation"] in LAYER_LEVEL:
+            row[measure] = 2.0 + noise("other", row["activation"], row["seed"])
+    finished["layeract-mnist"] = rows
+    alone = name == "layeract-mnist-mean"
+    assert by_id(name).verdict().status == ("does not hold" if alone else "holds in part")
+
+
+@pytest.mark.parametrize(("silu", "status"), [(0.5, "holds"), (0.0, "does not hold"), (-0.5, "does not hold")])
+def test_silu_is_judged_against_relu_under_the_second_noise(silu, status, finished):
+    finished["layeract-mnist"] = mnist_rows({}, silu=silu)
+    assert by_id("layeract-mnist-silu").verdict().status == status
+
+
+@pytest.mark.parametrize(
+    ("inputs", "status"), [(0.05, "holds"), (-0.05, "holds"), (0.3, "does not hold"), (-0.3, "does not hold")]
+)
+def test_input_fluctuations_are_similar_within_a_tenth(inputs, status, finished):
+    finished["layeract-mnist"] = mnist_rows({}, inputs=inputs)
+    assert by_id("layeract-mnist-inputs").verdict().status == status
+
+
+def cifar_rows(gain, spread=1.0):
+    measures = ("clean", "gaussian_1", "gaussian_2", "gaussian_3", "gaussian_4", "poisson", "blur")
+    return [
+        {"activation": activation, "seed": seed}
+        | {
+            f"accuracy_{measure}": 0.6
+            + gain.get((activation, measure), gain.get(activation, 0.0))
+            + spread * noise(measure, activation, seed)
+            for measure in measures
+        }
+        for activation in (*ELEMENT_LEVEL, *LAYER_LEVEL)
+        for seed in range(5)
+    ]
+
+
+@pytest.mark.parametrize("activation", LAYER_LEVEL)
+def test_robustness_is_judged_for_each_function_over_six_noises(activation, finished):
+    claim = by_id(f"layeract-cifar-{activation.replace('_', '-')}")
+    finished["layeract-cifar10"] = cifar_rows({activation: 0.2})
+    assert claim.verdict().status == "holds"
+    finished["layeract-cifar10"] = cifar_rows({activation: 0.2, (activation, "blur"): -0.2})
+    verdict = claim.verdict()
+    assert verdict.status == "holds in part"
+    assert "significantly in 30" in verdict.evidence
+    assert "behind in 6 " in verdict.evidence
+    finished["layeract-cifar10"] = cifar_rows({})
+    assert claim.verdict().status == "does not hold"
+
+
+@pytest.mark.parametrize("activation", LAYER_LEVEL)
+def test_a_gain_on_clean_images_alone_is_no_robustness(activation, finished):
+    finished["layeract-cifar10"] = cifar_rows({(activation, "clean"): 0.2})
+    claim = by_id(f"layeract-cifar-{activation.replace('_', '-')}")
+    assert claim.verdict().status == "does not hold"
+
+
+def test_clean_accuracy_is_similar_where_it_is_neither_significantly_nor_a_point_worse(finished):
+    claim = by_id("layeract-cifar-clean")
+    finished["layeract-cifar10"] = cifar_rows({})
+    assert claim.verdict().status == "holds"
+    finished["layeract-cifar10"] = cifar_rows({"mish": 0.2})
+    assert claim.verdict().status == "holds in part"
+    finished["layeract-cifar10"] = cifar_rows({"la_silu": -0.2})
+    assert claim.verdict().status == "does not hold"
+
+
+def test_two_points_behind_are_not_similar_even_where_no_test_can_see_them(finished):
+    finished["layeract-cifar10"] = cifar_rows({"la_silu": -0.02}, spread=10)
+    assert by_id("layeract-cifar-clean").verdict().status != "holds"
+
+
 # --- Ledger, table and errors -------------------------------------------------------------------------------
 
 
@@ -377,8 +579,8 @@ def test_importing_the_ledger_imports_nothing_heavy():
     heavy = "{'sympy', 'scipy', 'mpmath', 'yaml', 'pandas', 'matplotlib'}"
     code = (
         # What torch brings does not count.
-        "import sys, companion, companion.apa; before = set(sys.modules)\n"
-        "import companion.claims, companion.apa.claims\n"
+        "import sys, companion, companion.apa, companion.layeract; before = set(sys.modules)\n"
+        "import companion.claims, companion.apa.claims, companion.layeract.claims\n"
         f"new = {heavy} & (set(sys.modules) - before); assert not new, new"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,27 +1,49 @@
 """The registry of formulas: its names, its errors, its command line; and the page says what SymPy means."""
 
 import re
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import mpmath
 import pytest
 import sympy
 
 from companion import symbolic
+from companion.layeract.formulas import Holds, Partial, Scale, Slope
 
 
 class LatexReader:
     """Compute the number that a line of our LaTeX denotes, without SymPy."""
 
-    TOKENS = re.compile(r"z_\{\\min\}|F_\{\\varepsilon\}|\\operatorname\{\w+\}|\\[a-zA-Z]+|\d+\.?\d*|\S")
+    SUM = r"\\sum_\{(\w)=(\w)\}\^\{(\w)\}"
+    TOKENS = (
+        r"s_\{\\operatorname\{ReLU\}\}|z_\{\\min\}|F_\{\\varepsilon\}|\\operatorname\{\w+\}|\\[a-zA-Z]+|\d+\.?\d*|s'|\S"
+    )
 
-    def __init__(self, names: dict[str, mpmath.mpf], functions: dict[str, Callable[..., mpmath.mpf]]) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, mpmath.mpf],
+        functions: Mapping[str, Callable[..., mpmath.mpf]],
+        elements: Mapping[str, Callable[..., mpmath.mpf]] | None = None,
+        indices: Mapping[str, int] | None = None,
+    ) -> None:
         self.names = names
         self.functions = functions
+        self.elements = elements or {}
+        self.indices = dict(indices or {})
+        # Longest first, so that a name with an index is not read as the name and a bracket.
+        self.element = "|".join(rf"({re.escape(base)})_\{{([\w, ]+)\}}" for base in self.elements) or "(?!)"
+        long = "|".join(
+            re.escape(name) for name in sorted(names, key=len, reverse=True) if "{" in name and "(" not in name
+        )
+        whole = "|".join(part for part in (long, self.SUM, self.element, self.TOKENS) if part)
+        self.tokenizer = re.compile(whole)
 
     def read(self, text: str) -> mpmath.mpf:
         text = text.replace(r"\left|", "⟨").replace(r"\right|", "⟩")
-        self.tokens = self.TOKENS.findall(text.replace(r"\left", "").replace(r"\right", ""))
+        text = text.replace(r"\left", "").replace(r"\right", "")
+        self.tokens = [found[0] for found in self.tokenizer.finditer(text)]
         result = self.sum()
         assert not self.tokens, f"unread: {self.tokens}"
         return result
@@ -43,7 +65,7 @@ class LatexReader:
 
     def product(self) -> mpmath.mpf:
         result = self.power()
-        while self.peek() not in ("", "+", "-", ")", "}", ",", "⟩"):
+        while self.peek() not in ("", "+", "-", ")", "}", ",", "⟩", "]", r"\leq"):
             result *= self.power()
         return result
 
@@ -68,8 +90,31 @@ class LatexReader:
         if braces:
             self.take("}")
 
+    def index(self, text: str) -> int:
+        return int(text) if text.isdigit() else self.indices.get(text) or int(self.names[text])
+
+    def sum_over(self, index: str, low: str, high: str) -> mpmath.mpf:
+        """Read the product behind a sum sign once for each value of the index."""
+        behind, total, outside = self.tokens, mpmath.mpf(0), self.indices
+        for value in range(self.index(low), self.index(high) + 1):
+            self.tokens, self.indices = list(behind), outside | {index: value}
+            total += self.product()
+        self.indices = outside
+        return total
+
     def atom(self) -> mpmath.mpf:
         token = self.take()
+        if token in self.names and not (token in self.functions and self.peek() in ("(", "{")):
+            return self.names[token]
+        if found := re.fullmatch(self.SUM, token):
+            return self.sum_over(*found.groups())
+        if found := re.fullmatch(self.element, token):
+            base, written = (group for group in found.groups() if group)
+            return self.elements[base](*(self.index(each) for each in re.split("[, ]", written)))
+        if token == "[":
+            left, _, right = self.sum(), self.take(r"\leq"), self.sum()
+            self.take("]")
+            return mpmath.mpf(left <= right)
         if token[0].isdigit():
             return mpmath.mpf(token)
         if token == "(":
@@ -101,36 +146,78 @@ STANDARD = {
     r"\operatorname{erf}": mpmath.erf,
     "W": mpmath.lambertw,
 }
+# A row of three elements, and statistics that need not fit it: the reader does not know what they are.
+INDICES = {"i": 2, "j": 1, "d": 3, "D": 2, "M": 2, "C": 2}
 VALUES = {"z": -0.8, "kappa": 1.3, "lambda": 0.7, "x": 0.4, "beta": -1.5, "a": 0.3, "t": 0.6, "p": 0.2}
 
 
 def readable_sides() -> list[tuple[str, sympy.Expr, bool]]:
-    unread = (sympy.Derivative, sympy.Limit, sympy.Sum)
+    unread = (sympy.Derivative, sympy.Limit, sympy.Integral, sympy.Piecewise, Partial)
+    constants = (sympy.Symbol("E_l"), sympy.Symbol(r"\operatorname{E} a", real=True))
     return [
         (formula.name, side, not formula.definition and side is not formula.lhs)
         for formula in symbolic.formulas()
         for side in (formula.lhs, *formula.steps, formula.rhs)
-        if not sympy.sympify(side).has(*unread) and side != sympy.Symbol("E_l")
+        if not sympy.sympify(side).has(*unread)
+        and side not in constants
+        and sympy.oo not in sympy.sympify(side).atoms()
     ]
+
+
+def some_number(name: str) -> mpmath.mpf:
+    """A number between 0.3 and 1.3 that belongs to a name."""
+    return mpmath.mpf(zlib.crc32(name.encode()) % 1000) / 1000 + mpmath.mpf("0.3")
+
+
+def element(base: str, *indices: int) -> mpmath.mpf:
+    if base == r"\delta":
+        return mpmath.mpf(indices[0] == indices[1])
+    number = some_number(f"{base} {indices}") / 2
+    return number if base == "A" else number - (sum(indices) % 2)  # A is a probability
+
+
+def logistic(x: mpmath.mpf) -> mpmath.mpf:
+    return 1 / (1 + mpmath.exp(-x))
+
+
+def logistic_slope(x: mpmath.mpf) -> mpmath.mpf:
+    return logistic(x) * logistic(-x)
+
+
+def value(symbol: sympy.Symbol) -> mpmath.mpf:
+    return mpmath.mpf(INDICES.get(symbol.name) or VALUES.get(symbol.name) or some_number(symbol.name))
 
 
 def number(expression: sympy.Expr) -> mpmath.mpf:
     expression = symbolic.expand(sympy.sympify(expression))
-    symbols = sorted(expression.free_symbols, key=str)
-    function = sympy.lambdify(symbols, expression, "mpmath")
-    return mpmath.mpf(function(*(mpmath.mpf(VALUES[symbol.name]) for symbol in symbols)))
+    indices = {symbol: INDICES[symbol.name] for symbol in expression.free_symbols if str(symbol) in INDICES}
+    expression = expression.subs(indices).doit()
+    expression = expression.replace(Holds, lambda relation: sympy.Piecewise((1, relation), (0, True)))
+    names = sorted(expression.free_symbols, key=str)
+    values = [
+        element(str(name.base.label), *map(int, name.indices)) if isinstance(name, sympy.Indexed) else value(name)
+        for name in names
+    ]
+    stand_ins = [sympy.Dummy() for _ in names]
+    expression = expression.xreplace(dict(zip(names, stand_ins, strict=True)))
+    function = sympy.lambdify(stand_ins, expression, [{"Scale": logistic, "Slope": logistic_slope}, "mpmath"])
+    return mpmath.mpf(function(*values))
 
 
 def reader_for(side: sympy.Expr) -> LatexReader:
     side = sympy.sympify(side)
     calls = side.atoms(sympy.core.function.AppliedUndef)
-    names = {symbolic.latex(symbol): number(symbol) for symbol in side.free_symbols}
-    names |= {symbolic.latex(call, short=True): number(call) for call in calls}
+    bases = {each.base.label for each in side.atoms(sympy.Indexed)}
+    names = {symbolic.latex(symbol): value(symbol) for symbol in side.atoms(sympy.Symbol) - bases}
+    elements = {str(each.base.label): partial(element, str(each.base.label)) for each in side.atoms(sympy.Indexed)}
+    elements |= {r"\delta": partial(element, r"\delta")} if side.has(sympy.KroneckerDelta) else {}
+    names |= {symbolic.latex(call, short=True): number(call) for call in calls} | {r"\pi": mpmath.mpf(mpmath.pi)}
     functions = {}
     for call in calls:
         printed = symbolic.latex(call).split("(")[0]
         functions[printed] = lambda *inputs, call=call: number(call.func(*inputs))
-    return LatexReader(names, STANDARD | functions)
+    functions |= {"s": logistic, "s'": logistic_slope} if side.has(Scale, Slope) else {}
+    return LatexReader(names, STANDARD | functions, elements, INDICES)
 
 
 @pytest.mark.parametrize(("name", "side", "short"), readable_sides())
@@ -143,6 +230,13 @@ def test_the_reader_of_these_tests_reads_signs_powers_and_fractions():
     reader = LatexReader({"x": mpmath.mpf(3)}, STANDARD)
     assert reader.read(r"- \frac{1 + x}{2} - x^{2} \left(2 - x\right)") == -2 + 9
     assert reader.read(r"\ln x + 2 e^{- x}") == mpmath.log(3) + 2 * mpmath.exp(-3)
+
+
+def test_the_reader_of_these_tests_reads_sums_over_elements():
+    reader = LatexReader({"d": mpmath.mpf(3)}, STANDARD, {"y": lambda k: mpmath.mpf(k)}, {"i": 2, "j": 7})
+    assert reader.read(r"\frac{1}{d} \sum_{j=1}^{d} y_{j}^{2} + y_{j}") == pytest.approx(14 / 3 + 7)
+    assert reader.read(r"\sum_{j=1}^{d} \left(y_{j} - y_{i}\right) y_{i}") == 0
+    assert reader.read(r"\sum_{j=1}^{d} \left[y_{j} \leq 2\right]") == 2
 
 
 def test_a_formula_prints_with_the_symbols_of_the_book():

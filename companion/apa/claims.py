@@ -15,7 +15,18 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from companion import claims as book
-from companion.claims import Status, Verdict
+from companion.claims import (
+    ROUNDING,
+    Status,
+    Verdict,
+    at_most,
+    difference_of_numbers,
+    difference_of_points,
+    enumerated,
+    graded,
+    no_result,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     from companion.analysis import Interval
@@ -37,11 +48,6 @@ def _eta(z: float, kappa: float, lam: float) -> float:
 
 def _aglu(z: float, kappa: float, lam: float) -> float:
     return z * _eta(z, kappa, lam)
-
-
-def _graded(whole: object, part: object) -> Status:
-    """Return "holds" where the whole claim is true, "holds in part" where a part of it is."""
-    return "holds" if whole else "holds in part" if part else "does not hold"
 
 
 def _grid(low: float, high: float, count: int) -> list[float]:
@@ -79,14 +85,6 @@ def _sympy_finds(name: str) -> bool:
     return True
 
 
-_ROUNDING = 1e-12
-
-
-def _at_most(difference: float) -> str:
-    """Say how large a difference is, without the digits of rounding errors: they vary between machines."""
-    return "less than 1e-12" if difference < _ROUNDING else f"up to {difference:.0e}"
-
-
 def _normal_mean(function: Callable[[float], float]) -> float:
     """E[f(z)] for z from the standard normal law."""
     import numpy as np
@@ -96,34 +94,6 @@ def _normal_mean(function: Callable[[float], float]) -> float:
     return total / math.sqrt(2 * math.pi)
 
 
-def _rows(name: str) -> list[dict[str, Any]] | None:
-    from companion import results
-
-    try:
-        rows: list[dict[str, Any]] = results.load(name)["rows"]
-    except FileNotFoundError:
-        return None
-    return rows
-
-
-def _no_result(name: str) -> Verdict:
-    return Verdict("not tested", f"The experiment {name} has no finished result yet.")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
-
-
-def _points(difference: "Interval") -> str:
-    """A difference of accuracies in percentage points, with its interval."""
-    mean, low, high = (100 * value for value in (difference.mean, difference.low, difference.high))
-    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
-
-
-def _number(difference: "Interval") -> str:
-    return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
-
-
 # --- Section III: activation as a prior ---------------------------------------------------------------------
 
 
@@ -131,8 +101,8 @@ def sigmoid_error() -> Verdict:
     """With Eq. 2, η(z, 1, 1) is the probability of the class if the error has the law 1 − η(−x, 1, 1)."""
     worst = max(abs(1 - _eta(-x, 1, 1) - 1 / (1 + math.exp(-x))) for x in _grid(-30, 30, 601))
     return Verdict(
-        "holds" if worst < _ROUNDING else "does not hold",
-        f"1 − η(−x, 1, 1) and the Logistic distribution function differ by {_at_most(worst)}.",
+        "holds" if worst < ROUNDING else "does not hold",
+        f"1 − η(−x, 1, 1) and the Logistic distribution function differ by {at_most(worst)}.",
     )
 
 
@@ -150,7 +120,7 @@ def gumbel_error() -> Verdict:
     skewness = moments[1] / moments[0] ** 1.5
     to_gumbel = max(abs(a - b) for a, b in zip(law, gumbel, strict=True))
     to_mirrored = max(abs(a - b) for a, b in zip(law, mirrored, strict=True))
-    status = _graded(to_gumbel < 1e-9, to_mirrored < 1e-9)
+    status = graded(to_gumbel < 1e-9, to_mirrored < 1e-9)
     return Verdict(
         status,
         "By Eq. 2 the error has the distribution function 1 − exp(−exp(x)), with skewness "
@@ -178,10 +148,10 @@ def any_activation() -> Verdict:
     }
     laws = [name for name, function in candidates.items() if is_law(function)]
     others = [name for name in candidates if name not in laws]
-    status = _graded(not others, laws)
+    status = graded(not others, laws)
     return Verdict(
         status,
-        f"{_listed(laws)} rise from 0 to 1 and are laws of an error; {_listed(others)} are not, because "
+        f"{enumerated(laws)} rise from 0 to 1 and are laws of an error; {enumerated(others)} are not, because "
         "they fall somewhere or leave [0, 1].",
     )
 
@@ -246,7 +216,7 @@ def entropy_of_figure_6() -> Verdict:
     ]
     return Verdict(
         "holds in part" if above else "holds",
-        f"The entropy {_listed(above)} exceeds ln 2 = {largest:.3f}, the largest value of Eq. 4 with the "
+        f"The entropy {enumerated(above)} exceeds ln 2 = {largest:.3f}, the largest value of Eq. 4 with the "
         "natural logarithm, so the logarithm must be the binary one, which Eq. 4 does not say."
         if above
         else f"All reported entropies are at most ln 2 = {largest:.3f}.",
@@ -265,8 +235,8 @@ def richards() -> Verdict:
         for lam in (0.1, 1.0, 5.0)
     )
     return Verdict(
-        "holds" if worst < _ROUNDING else "does not hold",
-        f"With A = 0, K = C = 1, B = κ and Q = ν = λ Richards' curve is η; they differ by {_at_most(worst)}.",
+        "holds" if worst < ROUNDING else "does not hold",
+        f"With A = 0, K = C = 1, B = κ and Q = ν = λ Richards' curve is η; they differ by {at_most(worst)}.",
     )
 
 
@@ -276,9 +246,9 @@ def sigmoid() -> Verdict:
     worst = max(abs(_eta(z, 1, 1) - 1 / (1 + math.exp(-z))) for z in zs)
     asymmetry = {lam: max(abs(_eta(-z, 1, lam) + _eta(z, 1, lam) - 1) for z in zs[200:401]) for lam in (0.5, 1, 2)}
     return Verdict(
-        "holds" if worst < _ROUNDING and asymmetry[1] < _ROUNDING else "does not hold",
-        f"η(z, 1, 1) and the sigmoid differ by {_at_most(worst)}; |η(z) + η(−z) − 1| is "
-        f"{_at_most(asymmetry[1])} at λ = 1, and up to {asymmetry[0.5]:.2f} and {asymmetry[2]:.2f} at λ = "
+        "holds" if worst < ROUNDING and asymmetry[1] < ROUNDING else "does not hold",
+        f"η(z, 1, 1) and the sigmoid differ by {at_most(worst)}; |η(z) + η(−z) − 1| is "
+        f"{at_most(asymmetry[1])} at λ = 1, and up to {asymmetry[0.5]:.2f} and {asymmetry[2]:.2f} at λ = "
         "0.5 and 2.",
     )
 
@@ -291,7 +261,7 @@ def gumbel() -> Verdict:
     return Verdict(
         "holds" if proved and falls else "does not hold",
         "SymPy finds the limit exp(−exp(−κz)); on z ≥ −5 the distance at λ = 1e-2, 1e-4, 1e-6 is at most "
-        f"{_listed([f'{gap:.0e}' for gap in gaps])}.",
+        f"{enumerated([f'{gap:.0e}' for gap in gaps])}.",
     )
 
 
@@ -299,8 +269,8 @@ def silu() -> Verdict:
     """κ = λ = 1."""
     worst = max(abs(_aglu(z, 1, 1) - z / (1 + math.exp(-z))) for z in _grid(-30, 30, 601))
     return Verdict(
-        "holds" if worst < _ROUNDING else "does not hold",
-        f"AGLU(z, 1, 1) and zσ(z) differ by {_at_most(worst)} on [−30, 30].",
+        "holds" if worst < ROUNDING else "does not hold",
+        f"AGLU(z, 1, 1) and zσ(z) differ by {at_most(worst)} on [−30, 30].",
     )
 
 
@@ -312,7 +282,7 @@ def gelu() -> Verdict:
 
     place = max(_grid(-10, 10, 20001), key=difference)
     worst = difference(place)
-    status = _graded(worst < 1e-12, worst < 0.05)
+    status = graded(worst < 1e-12, worst < 0.05)
     return Verdict(
         status,
         "AGLU(z, 1.702, 1) is zσ(1.702z), the usual approximation; it differs from the GELU zΦ(z) by up "
@@ -331,7 +301,7 @@ def relu() -> Verdict:
     return Verdict(
         "holds" if falls else "does not hold",
         "Because AGLU(z, κ, λ) = AGLU(κz, 1, λ)/κ, the largest distance to max(0, z) falls as 1/κ: "
-        f"{_listed([f'{gap:.5f}' for gap in gaps])} at κ = 1, 10, 100 and λ = 1.",
+        f"{enumerated([f'{gap:.5f}' for gap in gaps])} at κ = 1, 10, 100 and λ = 1.",
     )
 
 
@@ -342,7 +312,7 @@ def identity() -> Verdict:
     # At z = −50 λ the identity is far below the minimum.
     gaps = {lam: abs(-50 * lam * _eta(-50 * lam, 1, lam) + 50 * lam) for lam in (10.0, 100.0)}
     uniform = gaps[100.0] < gaps[10.0]
-    status = _graded(proved and uniform, proved)
+    status = graded(proved and uniform, proved)
     return Verdict(
         status,
         f"At a fixed z the limit is z (the gap at z = −1 and λ = 1e6 is {near:.0e}), but for every finite "
@@ -414,12 +384,12 @@ def unifies_most() -> Verdict:
             for name, target in wanted.items():
                 nearest[name] = min(nearest[name], float(np.abs(values - target).max()))
     close = [name for name, distance in nearest.items() if distance < 1e-4]
-    distances = _listed([f"{name} {distance:.3f}" for name, distance in nearest.items()])
-    status = _graded(len(close) > len(targets) / 2, close)
+    distances = enumerated([f"{name} {distance:.3f}" for name, distance in nearest.items()])
+    status = graded(len(close) > len(targets) / 2, close)
     return Verdict(
         status,
         f"The smallest distance on [−8, 8] that a search over κ and λ finds is {distances}: of these six "
-        f"rows of Table I AGLU has {_listed(close)} as a member or a limit.",
+        f"rows of Table I AGLU has {enumerated(close)} as a member or a limit.",
     )
 
 
@@ -430,7 +400,7 @@ def kappa_any_real() -> Verdict:
     falling = _eta(5, -1.3, 0.7) < _eta(-5, -1.3, 0.7)
     flat = max(_eta(z, 0, 1) for z in zs) - min(_eta(z, 0, 1) for z in zs)
     return Verdict(
-        "holds in part" if falling and reflected < _ROUNDING else "holds",
+        "holds in part" if falling and reflected < ROUNDING else "holds",
         "APA is defined for every κ, but κ < 0 is no gain: it mirrors η, which then falls (from "
         f"{_eta(-5, -1.3, 0.7):.2f} at z = −5 to {_eta(5, -1.3, 0.7):.2f} at z = 5 for κ = −1.3, λ = "
         "0.7), and AGLU passes negative inputs and stops positive ones; at κ = 0 η is constant (it "
@@ -444,7 +414,7 @@ def kappa_and_lambda_roles() -> Verdict:
     leaks = [abs(-2 * _eta(-2, 1, lam)) for lam in (0.01, 0.1, 1.0, 10.0, 100.0)]
     nearer = all(later < earlier for earlier, later in pairwise(gaps))
     leakier = all(later > earlier for earlier, later in pairwise(leaks))
-    status = _graded(nearer and leakier, nearer or leakier)
+    status = graded(nearer and leakier, nearer or leakier)
     return Verdict(
         status,
         f"The distance to ReLU falls from {gaps[0]:.3f} to {gaps[-1]:.3f} as κ grows from 0.5 to 20 (λ = "
@@ -480,10 +450,10 @@ def _compare_with_derivative(printed: Any, by: Any) -> tuple[float, float]:
 def _derivative_verdict(printed: Any, by: Any) -> Verdict:
     worst, opposite = _compare_with_derivative(printed, by)
     return Verdict(
-        "holds" if worst < _ROUNDING else "does not hold",
+        "holds" if worst < ROUNDING else "does not hold",
         "At 1000 random points the relative difference of the printed formula and SymPy's derivative of "
-        f"Eq. 6 is {_at_most(worst)}."
-        if worst < _ROUNDING
+        f"Eq. 6 is {at_most(worst)}."
+        if worst < ROUNDING
         else f"At {opposite:.0%} of 1000 random points the printed formula has the sign opposite to "
         f"SymPy's derivative of Eq. 6, and its relative error reaches {worst:.0e}: it leaves out that λ "
         "stands in the exponent too.",
@@ -522,9 +492,9 @@ def published_gradient() -> Verdict:
     """Does a network learn λ with Eq. 8 as it does with the true derivative?"""
     from companion.analysis import paired
 
-    rows = _rows("apa-lambda-gradient")
+    rows = rows_of("apa-lambda-gradient")
     if rows is None:
-        return _no_result("apa-lambda-gradient")
+        return no_result("apa-lambda-gradient")
     differences = {}
     for measure in ("lam", "test_accuracy", "final_loss"):
         series: dict[str, dict[int, float]] = {"true": {}, "published": {}}
@@ -537,10 +507,10 @@ def published_gradient() -> Verdict:
     other_lam = p_lam < _SIGNIFICANT
     worse = (p_accuracy < _SIGNIFICANT and accuracy.mean < 0) or (p_loss < _SIGNIFICANT and loss.mean > 0)
     return Verdict(
-        _graded(not (other_lam or worse), not (other_lam and worse)),
+        graded(not (other_lam or worse), not (other_lam and worse)),
         f"Imbalance {_LONG_TAILED}, {lam.n} seeds, Eq. 8 minus the true derivative, means with 95 % "
-        f"intervals: final λ {_number(lam)}, test accuracy {_points(accuracy)} percentage points, "
-        f"training loss {_number(loss)}.",
+        f"intervals: final λ {difference_of_numbers(lam)}, test accuracy {difference_of_points(accuracy)} percentage "
+        f"points, training loss {difference_of_numbers(loss)}.",
     )
 
 
@@ -557,7 +527,7 @@ def range_aglu() -> Verdict:
     minima = [_minimum(kappa, lam) for kappa, lam in cases]
     seen = [min(_aglu(z, kappa, lam) for z in _grid(-4 * max(1.0, lam) / kappa, 0, 4001)) for kappa, lam in cases]
     bounded = all(low >= bound - 1e-9 for low, bound in zip(seen, minima, strict=True))
-    listed = _listed([f"{bound:.3f}" for bound in minima])
+    listed = enumerated([f"{bound:.3f}" for bound in minima])
     return Verdict(
         "holds in part" if bounded else "holds",
         "For each κ > 0 and λ AGLU has a minimum, −((λ + w)/κ)·(w/(λ + w))^(1/λ) with w = W(exp(−λ)): "
@@ -594,7 +564,7 @@ def ranges_of_others() -> Verdict:
     printed, found = book.column("apa-table-1", "lower"), _lower_bounds()
     names = ("ReLU", "SiLU", "Mish")
     right = [name for name in names if round(found[name], 2) == printed[name]]
-    values = _listed([f"{name} {found[name] + 0.0:.3f}" for name in names])
+    values = enumerated([f"{name} {found[name] + 0.0:.3f}" for name in names])
     return Verdict(
         "holds in part" if right else "does not hold",
         f"{len(right)} of 3 lower ends are right to two digits ({values}), but the table excludes them, "
@@ -620,9 +590,9 @@ def nonlinearity_order() -> Verdict:
         shares[f"AGLU({kappa}, {lam})"] = unexplained(partial(_aglu, kappa=kappa, lam=lam))
     values = list(shares.values())
     ordered = all(later < earlier for earlier, later in pairwise(values))
-    share = _listed([f"{name} {value:.3f}" for name, value in shares.items()])
+    share = enumerated([f"{name} {value:.3f}" for name, value in shares.items()])
     return Verdict(
-        _graded(ordered, min(values) == values[-1]),
+        graded(ordered, min(values) == values[-1]),
         "The order depends on the measure: the share of variance that the best straight line leaves for "
         f"normal inputs is {share}; the paper's affinity score is not recomputed here.",
     )
@@ -634,8 +604,8 @@ def expected_output() -> Verdict:
     means = {(kappa, lam): _normal_mean(partial(_aglu, kappa=kappa, lam=lam)) for kappa in kappas for lam in lams}
     grows = all(means[a, lam] < means[b, lam] for lam in lams for a, b in pairwise(kappas))
     falls = all(means[kappa, a] > means[kappa, b] for kappa in kappas for a, b in pairwise(lams))
-    status = _graded(grows and falls, grows or falls)
-    by_lam = _listed([f"{means[1.0, lam]:.3f}" for lam in lams])
+    status = graded(grows and falls, grows or falls)
+    by_lam = enumerated([f"{means[1.0, lam]:.3f}" for lam in lams])
     return Verdict(
         status,
         f"For normal inputs E[AGLU] {'grows' if grows else 'does not always grow'} with κ and "
@@ -663,8 +633,8 @@ def stable_is_equal() -> Verdict:
         point = generator.uniform(-5, 5), generator.uniform(-2, 5), generator.uniform(0.05, 10)
         worst = max(worst, abs(right(*point) / left(*point) - 1))
     return Verdict(
-        "holds" if worst < _ROUNDING else "does not hold",
-        f"Computed with 40 digits, Eqs. 5 and 13 have a relative difference of {_at_most(worst)} at 500 points.",
+        "holds" if worst < ROUNDING else "does not hold",
+        f"Computed with 40 digits, Eqs. 5 and 13 have a relative difference of {at_most(worst)} at 500 points.",
     )
 
 
@@ -691,7 +661,7 @@ def stable_is_stable() -> Verdict:
     bad = {name: sum(error > 1e-3 for error in values) for name, values in errors.items()}
     better = bad["13"] < bad["5"]
     return Verdict(
-        _graded(better and bad["13"] == 0, better),
+        graded(better and bad["13"] == 0, better),
         f"In float32, with κ = 1, Eq. 5 has a relative error above 1e-3 at {bad['5']} of {count} points "
         "(z from −100 to 100, λ from 1e-6 to 1e3; among them results that are 0 or 1), Eq. 13 at "
         f"{bad['13']}.",
@@ -737,7 +707,7 @@ def quoted_differences() -> Verdict:
     """All differences that text and superscripts quote, against the tables."""
     found = _quoted()
     wrong = [_described(row, value) for row, value in found if not _agrees(row, value)]
-    status = _graded(not wrong, len(wrong) < len(found) / 2)
+    status = graded(not wrong, len(wrong) < len(found) / 2)
     listed = f"; the others: {'; '.join(wrong)}" if wrong else ""
     return Verdict(status, f"{len(found) - len(wrong)} of {len(found)} differences agree with the tables{listed}.")
 
@@ -810,8 +780,10 @@ def averages() -> Verdict:
             mean = math.fsum(scores) / len(scores)
             if abs(mean - float(row["average"])) > 0.051:
                 wrong.append(f"{row['method']} {row['average']} for {mean:.2f}")
-    status = _graded(not wrong, len(wrong) < count)
-    listed = f"; not {_listed(wrong)}" if wrong else ", in Table X with MME divided by 20, which the paper does not say"
+    status = graded(not wrong, len(wrong) < count)
+    listed = (
+        f"; not {enumerated(wrong)}" if wrong else ", in Table X with MME divided by 20, which the paper does not say"
+    )
     return Verdict(status, f"{count - len(wrong)} of {count} averages are the mean of their rows{listed}.")
 
 
@@ -833,8 +805,8 @@ def baselines_reach_sota() -> Verdict:
         [own] = [numbers[m] for m, kind in kinds.items() if kind == "baseline"]
         if own < best:
             below.append(f"{place} ({own} against {best})")
-    status = _graded(not below, len(below) < len(places))
-    listed = f": {_listed(below)}" if below else ""
+    status = graded(not below, len(below) < len(places))
+    listed = f": {enumerated(below)}" if below else ""
     return Verdict(
         status, f"The baseline is below the best other row in {len(below)} of {len(places)} columns{listed}."
     )
@@ -862,9 +834,9 @@ def apa_best_attention() -> Verdict:
     ranks = {of: 1 + sum(v > numbers[of]["APA"] for v in numbers[of].values()) for of in columns}
     alone = {of: list(numbers[of].values()).count(numbers[of]["APA"]) == 1 for of in columns}
     first = [of for of in columns if ranks[of] == 1]
-    listed = _listed([f"{of}: place {ranks[of]}{'' if alone[of] else ' (shared)'}" for of in columns])
+    listed = enumerated([f"{of}: place {ranks[of]}{'' if alone[of] else ' (shared)'}" for of in columns])
     return Verdict(
-        _graded(len(first) == len(columns), first),
+        graded(len(first) == len(columns), first),
         f"Among five gates, in numbers without intervals, APA has {listed}.",
     )
 
@@ -879,7 +851,7 @@ def aglu_best_published() -> Verdict:
     spread = round(max(starts.values()) - min(starts.values()), 6)
     beaten = sum(value <= rivals[second] for value in starts.values())
     return Verdict(
-        _graded(margin > spread, margin > 0),
+        graded(margin > spread, margin > 0),
         f"AGLU leads {second} by {margin:g} points, without an interval; its own result changes by {spread:g} "
         f"with the initialisation of κ (Table XVI), and {beaten} of {len(starts)} initialisations that "
         f"trained do not exceed {second}.",
@@ -894,7 +866,7 @@ def init_near_one() -> Verdict:
     return Verdict(
         "not tested",
         f"The paper's Table XVI has {starts[ordered[0]]} for {ordered[0]} and {starts[ordered[1]]} for "
-        f"{ordered[1]}, without intervals, and {_listed(failed)} failed; no run of ours repeats it.",
+        f"{ordered[1]}, without intervals, and {enumerated(failed)} failed; no run of ours repeats it.",
     )
 
 
@@ -972,9 +944,9 @@ def throughput_cost() -> Verdict:
         for name, ours in (("SE-R50", "APA*+AGLU"), ("ViT-B", "AGLU"))
     }
     right = [name for name, percent in less.items() if round(percent) == 3]
-    listed = _listed([f"{percent:.1f} % for {name}" for name, percent in less.items()])
+    listed = enumerated([f"{percent:.1f} % for {name}" for name, percent in less.items()])
     return Verdict(
-        _graded(len(right) == 2, right),
+        graded(len(right) == 2, right),
         f"The throughput is lower by {listed}.",
     )
 
@@ -995,7 +967,7 @@ def superior_vlm() -> Verdict:
                 if float(rows[own][key]) <= float(text):
                     lost.append(f"{own} {rows[own][key]} against {rival} {text} on {key}")
     return Verdict(
-        _graded(not lost, len(lost) < compared),
+        graded(not lost, len(lost) < compared),
         f"The two 7B models with AGLU are ahead in {compared - len(lost)} of {compared} columns that both "
         "have" + (f"; not: {'; '.join(lost)}." if lost else "."),
     )
@@ -1013,9 +985,9 @@ def vlm_columns() -> Verdict:
         worse.append(sum(gain < 0 for gain in gains))
     averages_rise = all(value > 0 for row, value in _quoted(only={"place": "Section VI-C"}))
     return Verdict(
-        _graded(averages_rise and not any(worse), averages_rise),
+        graded(averages_rise and not any(worse), averages_rise),
         f"The averages {'rise' if averages_rise else 'do not all rise'}; of 15 benchmarks "
-        f"{_listed(list(map(str, better)))} rise and {_listed(list(map(str, worse)))} fall for the three "
+        f"{enumerated(list(map(str, better)))} rise and {enumerated(list(map(str, worse)))} fall for the three "
         "models, without intervals.",
     )
 
@@ -1032,8 +1004,8 @@ def image_generation() -> Verdict:
         gain = float(rows["LightningDiT-XL AGLU"][key]) - float(rows["LightningDiT-XL"][key])
         (improved if (gain < 0) == (key in smaller_is_better) else worsened).append(f"{key} ({gain:+.1f})")
     return Verdict(
-        _graded(not worsened, improved),
-        f"{_listed(improved)} improve, {_listed(worsened)} get worse, without intervals; the text names "
+        graded(not worsened, improved),
+        f"{enumerated(improved)} improve, {enumerated(worsened)} get worse, without intervals; the text names "
         "FID and recall.",
     )
 
@@ -1047,8 +1019,8 @@ def transformers_gain() -> Verdict:
     right = [name for name, value in gains.items() if math.isclose(value, 0.3, abs_tol=1e-6)]
     mean = math.fsum(gains.values()) / len(gains)
     return Verdict(
-        _graded(len(right) == len(gains), right),
-        f"The gains are {_listed([f'{value:g} ({name})' for name, value in gains.items()])}: {len(right)} "
+        graded(len(right) == len(gains), right),
+        f"The gains are {enumerated([f'{value:g} ({name})' for name, value in gains.items()])}: {len(right)} "
         f"of {len(gains)} are 0.3, and their mean is {mean:.2f}.",
     )
 
@@ -1063,14 +1035,14 @@ def _at(rows: Sequence[Mapping[str, Any]], imbalance: float) -> list[Mapping[str
 def _aglu_against_rivals(imbalance: float, measure: str) -> Verdict:
     from companion.analysis import compare
 
-    rows = _rows("apa-digits")
+    rows = rows_of("apa-digits")
     if rows is None:
-        return _no_result("apa-digits")
+        return no_result("apa-digits")
     comparisons = compare(_at(rows, imbalance), factor="activation", reference="aglu", measure=measure)
     worse = [c.competitor for c in comparisons if c.p_holm < _SIGNIFICANT and c.difference.mean < 0]
     better = [c.competitor for c in comparisons if c.p_holm < _SIGNIFICANT and c.difference.mean > 0]
-    status = _graded(len(worse) == len(comparisons), worse)
-    listed = _listed([f"{c.competitor} {_points(c.difference)}" for c in comparisons])
+    status = graded(len(worse) == len(comparisons), worse)
+    listed = enumerated([f"{c.competitor} {difference_of_points(c.difference)}" for c in comparisons])
     return Verdict(
         status,
         f"Digits, imbalance {imbalance}, {comparisons[0].difference.n} seeds, competitor minus AGLU in "
@@ -1081,7 +1053,7 @@ def _aglu_against_rivals(imbalance: float, measure: str) -> Verdict:
 
 def _at_best_rates(imbalance: float, measure: str) -> str:
     """A sentence that does not depend on which learning rate validation chose; empty without the result."""
-    rows = _rows("apa-digits-rates")
+    rows = rows_of("apa-digits-rates")
     if rows is None:
         return ""
     scores: dict[str, dict[float, list[float]]] = {}
@@ -1126,12 +1098,12 @@ def _share_nearer(rows: Sequence[Mapping[str, Any]], near: str, far: str) -> "In
 
 
 def _logit_verdict(imbalance: float, near: str, far: str) -> Verdict:
-    rows = _rows("apa-logits")
+    rows = rows_of("apa-logits")
     if rows is None:
-        return _no_result("apa-logits")
+        return no_result("apa-logits")
     share = _share_nearer(_at(rows, imbalance), f"ks_{near}", f"ks_{far}")
     return Verdict(
-        _graded(share.low > 0.5, share.high >= 0.5),
+        graded(share.low > 0.5, share.high >= 0.5),
         f"Digits, imbalance {imbalance}, {share.n} seeds: {share.mean:.0%} of the classes "
         f"[{share.low:.0%}, {share.high:.0%}] have logits with a smaller Kolmogorov–Smirnov distance to "
         f"the {near.capitalize()} than to the {far.capitalize()} law.",
@@ -1152,9 +1124,9 @@ def logits_skewed() -> Verdict:
     """Section III-B: logits are more skewed under imbalance."""
     from companion.analysis import paired
 
-    rows = _rows("apa-logits")
+    rows = rows_of("apa-logits")
     if rows is None:
-        return _no_result("apa-logits")
+        return no_result("apa-logits")
 
     def mean_skewness(imbalance: float) -> dict[int, float]:
         by_seed: dict[int, list[float]] = {}
@@ -1168,7 +1140,7 @@ def logits_skewed() -> Verdict:
     return Verdict(
         _direction(difference, p_value, wanted=1),
         f"Digits, {difference.n} seeds: mean |skewness| of the classes' logits at imbalance "
-        f"{_LONG_TAILED} minus that at 1 is {_number(difference)}.",
+        f"{_LONG_TAILED} minus that at 1 is {difference_of_numbers(difference)}.",
     )
 
 
@@ -1180,9 +1152,9 @@ def _direction(difference: "Interval", p_value: float, wanted: int) -> Status:
 def _attention_verdict(measure: str, what: str) -> Verdict:
     from companion.analysis import paired
 
-    rows = _rows("apa-attention")
+    rows = rows_of("apa-attention")
     if rows is None:
-        return _no_result("apa-attention")
+        return no_result("apa-attention")
     chosen = [row for row in _at(rows, _LONG_TAILED) if row["gate"] == "sigmoid"]
     difference, p_value = paired(
         [row[f"{measure}_rare"] for row in chosen], [row[f"{measure}_frequent"] for row in chosen]
@@ -1190,7 +1162,7 @@ def _attention_verdict(measure: str, what: str) -> Verdict:
     return Verdict(
         _direction(difference, p_value, wanted=-1),
         f"Digits, imbalance {_LONG_TAILED}, sigmoid gate, {difference.n} seeds: {what} for rare minus "
-        f"frequent classes is {_number(difference)}.",
+        f"frequent classes is {difference_of_numbers(difference)}.",
     )
 
 
@@ -1208,9 +1180,9 @@ def attention_balanced() -> Verdict:
     """Section I: with balanced training attention is alike for all classes."""
     from companion.analysis import paired
 
-    rows = _rows("apa-attention")
+    rows = rows_of("apa-attention")
     if rows is None:
-        return _no_result("apa-attention")
+        return no_result("apa-attention")
     gaps = {}
     for imbalance in (1, _LONG_TAILED):
         chosen = [row for row in _at(rows, imbalance) if row["gate"] == "sigmoid"]
@@ -1223,7 +1195,7 @@ def attention_balanced() -> Verdict:
     return Verdict(
         "holds" if contains_zero and smaller else "holds in part" if contains_zero or smaller else "does not hold",
         f"Digits, sigmoid gate, {balanced.n} seeds: the entropy for rare minus frequent classes is "
-        f"{_number(balanced)} at imbalance 1 and {_number(tailed)} at {_LONG_TAILED}.",
+        f"{difference_of_numbers(balanced)} at imbalance 1 and {difference_of_numbers(tailed)} at {_LONG_TAILED}.",
     )
 
 
@@ -1231,9 +1203,9 @@ def apa_raises_entropy() -> Verdict:
     """Section V-E: APA* has a larger attention entropy than the sigmoid."""
     from companion.analysis import paired
 
-    rows = _rows("apa-attention")
+    rows = rows_of("apa-attention")
     if rows is None:
-        return _no_result("apa-attention")
+        return no_result("apa-attention")
     series: dict[str, dict[int, float]] = {}
     for row in _at(rows, _LONG_TAILED):
         by_seed = series.setdefault(row["gate"], {})
@@ -1244,6 +1216,6 @@ def apa_raises_entropy() -> Verdict:
     return Verdict(
         _direction(difference, p_value, wanted=1),
         f"Digits, imbalance {_LONG_TAILED}, {difference.n} seeds: the entropy of the last attention with "
-        f"{'APA*' if gate == 'apa_star' else 'APA'} minus that with the sigmoid is {_number(difference)} "
+        f"{'APA*' if gate == 'apa_star' else 'APA'} minus that with the sigmoid is {difference_of_numbers(difference)} "
         "nats.",
     )

@@ -8,7 +8,7 @@ The others are derived here. The tests check every one, the paper's included.
 import sympy
 from sympy import Abs, Derivative, Limit, Max, Min, Ne, Rational, Sum, exp, log, oo
 
-from companion.symbolic import function, kappa, lam, register, z
+from companion.symbolic import function, kappa, lam, register, sigma, z
 
 __all__ = [
     "AGLU",
@@ -22,7 +22,6 @@ __all__ = [
     "prelu",
     "q",
     "s",
-    "sigma",
     "softplus",
     "t",
     "w",
@@ -50,7 +49,6 @@ L = function("L", z, kappa, lam, abbreviation=True)
 D = function("D", z, kappa, lam, abbreviation=True)
 h = function("h", _t)
 k = function("k", _t)
-sigma = function("sigma", _x, printed=r"\sigma")
 Phi = function("Phi", _x, printed=r"\Phi")
 softplus = function("softplus", _x, _beta, printed=r"\operatorname{softplus}")
 prelu = function("PReLU", _x, _slope, printed=r"\operatorname{PReLU}")

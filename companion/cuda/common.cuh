@@ -2,7 +2,7 @@
 // and rows that a group of threads holds in registers.
 //
 // A kernel's arithmetic is float32 whatever its elements are. Elements are read and written in packs of 16 bytes,
-// the widest access that a thread can make; `map_range` and `Spread` take care of ranges that begin or end inside a pack.
+// the widest access that a thread can make; `map_range` and `Spread` see to ranges that begin or end inside a pack.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,14 @@ import torch
 from torch import Tensor
 
 from companion.cuda import build
+from companion.cuda.cache import cache_directory, write_atomically
 
 _kernels: list[Kernels] = []
 
 #: What a kernel may be given: a tensor or None for a pointer, a NumPy scalar of the parameter's type for a number.
 Arguments = Sequence[Any]
+
+_KERNEL = re.compile(r'\bextern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(')
 
 
 class Kernels:
@@ -39,6 +44,44 @@ class Kernels:
         self.names = tuple(names)
         self._functions: dict[int, dict[str, Any]] = {}
         _kernels.append(self)
+
+    @classmethod
+    def from_text(cls, text: str, name: str = "kernel.cu") -> Kernels:
+        """The kernels of a source that is given as text, in a notebook for instance.
+
+        Parameters
+        ----------
+        text : str
+            CUDA C++. Every ``extern "C" __global__ void`` function in it is a kernel.
+        name : str
+            What messages call the source, such as ``"scale.cu"``.
+
+        Returns
+        -------
+        Kernels
+            Their source is a file in :func:`companion.cuda.cache.cache_directory`, the same for the same text.
+
+        Raises
+        ------
+        ValueError
+            If the text holds no kernel, or the name is not the name of a .cu file.
+
+        Examples
+        --------
+        >>> from companion.cuda.launch import Kernels
+        >>> Kernels.from_text('extern "C" __global__ void halve(float* x) { x[threadIdx.x] /= 2; }').names
+        ('halve',)
+        """
+        if not re.fullmatch(r"\w[\w.-]*\.cu", name):
+            raise ValueError(f"name: got {name!r}, allowed is the name of a .cu file, without a folder")
+        names = _KERNEL.findall(text)
+        if not names:
+            raise ValueError('text: got a source without a kernel, that is a function extern "C" __global__ void')
+        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
+        source = cache_directory() / "source" / digest / name
+        if not source.exists():
+            write_atomically(source, text.encode())
+        return cls(source, names)
 
     def launch(
         self,

@@ -12,8 +12,7 @@ from typing import Any
 import sympy
 from sympy import Abs, Eq, Integral, KroneckerDelta, Le, Max, Min, Piecewise, Rational, Sum, exp, oo, pi, sqrt
 
-from companion.apa.formulas import sigma
-from companion.symbolic import Formula, function, register
+from companion.symbolic import Formula, function, register, sigma
 
 __all__ = [
     "D",
@@ -233,7 +232,7 @@ def _derived(partial: Partial, meanings: dict[Any, tuple[Any, Any]], sizes: dict
     return _written(of, {name: meaning for name, meaning in meanings.items() if name != head}, sizes).diff(by)
 
 
-# --- The function ---------------------------------------------------------------------------------------------
+# --- The function -------------------------------------------------------------------------------------------
 
 _define("layeract-mean", mu, _sum(y[j]) / d, source=f"{PAPER}, Eq. 5")
 _define(
@@ -279,7 +278,7 @@ register(
     note="The mean activation of unit i over M samples; the paper calls it zero-like where it is near 0.",
 )
 
-# --- The two scales -------------------------------------------------------------------------------------------
+# --- The two scales -----------------------------------------------------------------------------------------
 
 register(
     "layeract-sigmoid-slope",
@@ -314,7 +313,7 @@ register(
     source=f"{PAPER}, Definition 3.1, with K = 1/6",
 )
 
-# --- What normalising does to a row ---------------------------------------------------------------------------
+# --- What normalising does to a row -------------------------------------------------------------------------
 
 register("layeract-sum-normalised", _sum(n[j]), 0, source="from the definitions")
 register(
@@ -405,7 +404,7 @@ register(
     source="from the definitions, where no element is beyond ±3",
 )
 
-# --- Special rows ---------------------------------------------------------------------------------------------
+# --- Special rows -------------------------------------------------------------------------------------------
 
 _constant = Eq(y[i], c)
 register("layeract-constant-output", a[i], c * s(0), condition=_constant, source="from the definitions, n_i = 0")
@@ -429,7 +428,7 @@ register(
 )
 register("layeract-two-other", n[2], -n[1], condition=Eq(d, 2), source="from the definitions")
 
-# --- The backward pass, step by step --------------------------------------------------------------------------
+# --- The backward pass, step by step ------------------------------------------------------------------------
 
 _source = "from the definitions"
 register("layeract-mean-d-y", Partial(mu, y[j]), 1 / d, source=_source)
@@ -537,7 +536,7 @@ register(
     note="What a small change ẏ of the row does to the output; the fluctuation to first order.",
 )
 
-# --- The mean of the output -----------------------------------------------------------------------------------
+# --- The mean of the output ---------------------------------------------------------------------------------
 
 register(
     "layeract-output-mean",
@@ -582,7 +581,7 @@ register(
     note="For a scale with s(−x) = 1 − s(x).",
 )
 
-# --- Noise: ŷ = y + ε, and hats on everything of ŷ --------------------------------------------------------------
+# --- Noise: ŷ = y + ε, and hats on everything of ŷ ----------------------------------------------------------
 
 _define("layeract-noisy-row", y_hat[i], y[i] + epsilon[i], source=f"{PAPER}, Definition 2.3")
 _define("layeract-noise-mean", mu_epsilon, _sum(epsilon[j]) / d, source=f"{PAPER}, Eq. 9")
@@ -691,7 +690,7 @@ register(
     note="The first term grows with |μ|/√v: a row far from zero fluctuates more.",
 )
 
-# --- Layer normalisation --------------------------------------------------------------------------------------
+# --- Layer normalisation ------------------------------------------------------------------------------------
 
 _define("layeract-layernorm", b[i], gain[i] * n[i] + bias[i], source=f"{PAPER}, Eq. 5 and Appendix C")
 register(

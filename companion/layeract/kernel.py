@@ -59,6 +59,7 @@ class Plan(NamedTuple):
 def plan_of(rows: int, length: int, element_bytes: int) -> Plan:
     """The plan for rows of this many elements. It depends on sizes alone, so the sums are the same on every GPU."""
     pack = 16 // element_bytes
+    sizes: tuple[Any, ...]
     packs = max(1, length // pack)  # whole ones, at most
     if packs <= 32 * MOST_PACKS:
         kind, held = ("short", SHORT_PACKS) if packs <= 32 * SHORT_PACKS else ("warp", MOST_PACKS)

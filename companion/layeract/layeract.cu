@@ -20,13 +20,14 @@
 // unit, and compute it twice in the backward pass rather than hold more registers; the f32 kernels take it from a
 // polynomial, once, and hold n and g s + r h in the place of y and g.
 //
-// Launch. "short" and "warp": a row is held in registers by a power of two of neighbouring lanes, up to 2 and 8 packs
+// Launch. "short" and "warp": a row is held in registers by a power of two of neighbouring lanes, up to 4 and 8 packs
 // of 16 bytes each, and a block takes as many rows as fit: no barriers, and every lane has work. "block": a row is held
-// by one block of up to 512 threads with 8 packs each; few threads with many packs make sums cheap and leave room
-// for several blocks on a multiprocessor. "long": a row is cut into chunks of one block each. `statistics` holds a chunk
-// in registers and leaves its mean and sum of squares, `combine_statistics` joins those of a row, `forward_long` maps
-// the elements; `sums`, `combine_sums` and `backward_long` likewise. The maps begin with the chunks that were read
-// last, which a cache may still have. No atomics: the same input gives the same bits.
+// by one block of up to 512 threads with 8 packs each; few threads with many packs make sums cheap and leave room for
+// several blocks on a multiprocessor. "long": a row is cut into chunks of one block each. `statistics` holds a chunk in
+// registers and leaves its mean and sum of squares, `combine_statistics` joins those of a row, `forward_long` maps the
+// elements; `sums`, `combine_sums` and `backward_long` likewise. The maps begin with the chunks that were read last,
+// which a cache may still have. Tensors begin on a multiple of 16 bytes, rows anywhere. No atomics: the same input
+// gives the same bits.
 
 #include "common.cuh"
 

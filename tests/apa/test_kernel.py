@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import math
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -22,12 +18,10 @@ from companion import simulator
 from companion.apa.kernel import KERNELS, THREADS, WARPS, Layout, layout_of, plan_of
 from companion.cuda import build
 from companion.functional import aglu, apa
+from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
 
 # --- machine code ---
 
-ARCHITECTURES = [75, 80, 90, 100, 120]
-#: Numbers of instructions and registers are those of one compiler: the one in requirements.lock.
-LOCKED_NVRTC = (13, 2)
 #: Instructions per element in the loop over packs, at most: (direction, bits) on sm_80 and later, and on sm_75, which
 #: converts bfloat16 and keeps NaN in several instructions.
 INSTRUCTIONS = {("forward", 32): 54, ("forward", 16): 27, ("backward", 32): 77, ("backward", 16): 48}
@@ -36,99 +30,28 @@ INSTRUCTIONS_SM75 = {("forward", 32): 58, ("forward", 16): 42, ("backward", 32):
 REGISTERS = {"row": 80, "column": 128}
 
 
-def tool(name: str) -> str:
-    """NVIDIA's binary tool of this name, from its wheel."""
-    namespace = importlib.util.find_spec("nvidia")
-    for place in (namespace.submodule_search_locations or ()) if namespace else ():
-        for path in Path(place).glob(f"cu[0-9]*/bin/{name}"):
-            return str(path)
-    pytest.skip(f"needs {name}: pip install nvidia-cuda-{name}")
-
-
-def cubin(arch: int) -> Path:
-    try:
-        return build.cubin(KERNELS.source, arch)
-    except build.CompileError as error:
-        if "could not be loaded" in str(error):
-            pytest.skip(str(error))
-        raise
-
-
-def under_the_locked_compiler() -> None:
-    if build.compiler_version() != LOCKED_NVRTC:
-        found, locked = (".".join(map(str, version)) for version in (build.compiler_version(), LOCKED_NVRTC))
-        pytest.skip(f"NVRTC is {found}; the numbers hold for {locked}")
-
-
-class Code(NamedTuple):
-    """What cuobjdump says about one kernel."""
-
-    registers: int
-    stack: int
-    local: int
-    instructions: list[tuple[int, str]]  # address, text
-
-    def loop_over_packs(self) -> list[str]:
-        """The innermost loop that holds an access of 16 bytes."""
-        loops = []
-        for address, text in self.instructions:
-            target = re.search(r"BRA(?:\.\w+)* .*?(0x[0-9a-f]+)", text)
-            if target and int(target[1], 16) < address:
-                body = [text for at, text in self.instructions if int(target[1], 16) <= at <= address]
-                if any(".128" in text for text in body):
-                    loops.append(body)
-        return min(loops, key=len)
-
-
-@functools.cache
-def machine_code(arch: int) -> dict[str, Code]:
-    """All kernels of aglu.cu for one architecture."""
-    path = cubin(arch)
-
-    def run(option: str) -> str:
-        result = subprocess.run([tool("cuobjdump"), option, str(path)], capture_output=True, text=True, check=True)
-        return result.stdout + result.stderr
-
-    usage = {}
-    for name, text in re.findall(r"Function (\w+):\s*\n\s*(.*)", run("-res-usage")):
-        numbers = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", text))
-        usage[name] = [int(numbers[key]) for key in ("REG", "STACK", "LOCAL")]
-    instructions: dict[str, list[tuple[int, str]]] = {}
-    name = ""
-    for line in run("-sass").splitlines():
-        if function := re.search(r"Function : (\w+)", line):
-            name = function[1]
-            instructions[name] = []
-        elif instruction := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", line):
-            instructions[name].append((int(instruction[1], 16), instruction[2]))
-    return {name: Code(*usage[name], instructions[name]) for name in usage}
-
-
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_every_kernel_is_compiled_for_every_architecture(arch: int) -> None:
-    assert set(machine_code(arch)) == set(KERNELS.names)
+    assert set(machine_code(KERNELS.source, arch)) == set(KERNELS.names)
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_no_kernel_spills_registers(arch: int) -> None:
     under_the_locked_compiler()
-    for name, code in machine_code(arch).items():
-        # Spilled registers lie on the stack or in local memory, and come back by LDL.
-        assert (code.stack, code.local) == (0, 0), name
-        assert not any(re.match(r"(@!?U?P\d )?(LDL|STL)", text) for _, text in code.instructions), name
+    assert [name for name, code in machine_code(KERNELS.source, arch).items() if code.spills] == []
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_registers_leave_room_for_enough_threads(arch: int) -> None:
     under_the_locked_compiler()
-    for name, code in machine_code(arch).items():
+    for name, code in machine_code(KERNELS.source, arch).items():
         limit = REGISTERS["row" if "row" in name else "column"]
         assert code.registers <= limit, name
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_memory_is_read_and_written_sixteen_bytes_at_a_time(arch: int) -> None:
-    for name, code in machine_code(arch).items():
+    for name, code in machine_code(KERNELS.source, arch).items():
         if name == "aglu_reduce":
             continue
         inputs = 2 if "backward" in name else 1
@@ -144,7 +67,7 @@ def test_memory_is_read_and_written_sixteen_bytes_at_a_time(arch: int) -> None:
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_instructions_per_element(arch: int) -> None:
     under_the_locked_compiler()
-    for name, code in machine_code(arch).items():
+    for name, code in machine_code(KERNELS.source, arch).items():
         if "row" not in name:
             continue
         bits = 32 if name.endswith("f32") else 16

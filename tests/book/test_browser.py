@@ -13,7 +13,9 @@ pytestmark = pytest.mark.browser
 CHAPTER = "mechanisms/apa.html"
 PAGES = [
     "preface.html",
+    "ground/kernels.html",
     CHAPTER,
+    "mechanisms/layeract.html",
     *(f"appendix/{name}.html" for name in ("notation", "api", "performance", "claims")),
 ]
 PHONE = {"width": 390, "height": 844}

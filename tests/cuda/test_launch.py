@@ -40,6 +40,68 @@ def test_a_kernel_runs_in_the_simulator(kernels: launch.Kernels) -> None:
     assert torch.equal(y, 3 * x)
 
 
+# --- sources given as text ---
+
+TEXT = """
+__device__ float twice(float x) { return 2 * x; }
+// extern, but not a kernel
+extern "C" __device__ float thrice(float x) { return 3 * x; }
+extern "C" __global__ void __launch_bounds__(256) double_it(const float* x, float* y, int n) {
+    if (threadIdx.x < n) y[threadIdx.x] = twice(x[threadIdx.x]);
+}
+extern "C"
+__global__ void triple_it(const float* x, float* y, int n) {
+    if (threadIdx.x < n) y[threadIdx.x] = thrice(x[threadIdx.x]);
+}
+"""
+
+
+@pytest.fixture
+def text_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and no kernels known."""
+    monkeypatch.setattr(launch, "_kernels", [])
+    monkeypatch.setenv("COMPANION_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("text_cache")
+def test_every_kernel_of_a_text_is_found_and_nothing_else() -> None:
+    assert launch.Kernels.from_text(TEXT).names == ("double_it", "triple_it")
+
+
+def test_a_text_is_kept_once_under_the_name_that_messages_use(text_cache: Path) -> None:
+    first, again = (launch.Kernels.from_text(TEXT, "mine.cu").source for _ in range(2))
+    assert first == again
+    assert first.name == "mine.cu"
+    assert text_cache in first.parents
+    assert first.read_text() == TEXT
+    assert launch.Kernels.from_text(TEXT + "//", "mine.cu").source != first
+
+
+@pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
+@pytest.mark.parametrize(("name", "factor"), [("double_it", 2), ("triple_it", 3)])
+@pytest.mark.usefixtures("text_cache")
+def test_the_kernels_of_a_text_run(name: str, factor: int) -> None:
+    x = torch.arange(40.0)
+    y = torch.zeros_like(x)
+    kernels = launch.Kernels.from_text(TEXT)
+    kernels.launch(name, (1,), (64,), [x, y, np.int32(40)], x.device, simulated=True)
+    assert torch.equal(y, factor * x)
+
+
+@pytest.mark.usefixtures("text_cache")
+def test_a_text_without_a_kernel_is_refused() -> None:
+    with pytest.raises(ValueError, match='source without a kernel, that is a function extern "C" __global__ void'):
+        launch.Kernels.from_text("__global__ void mangled(float* x) {}")
+
+
+@pytest.mark.parametrize("name", ["scale", "a/scale.cu", "../scale.cu", ".cu", "scale.py"])
+@pytest.mark.usefixtures("text_cache")
+def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"name: got .* allowed is the name of a \.cu file"):
+        launch.Kernels.from_text(TEXT, name)
+
+
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     simulator_build._toolchain.cache_clear()
