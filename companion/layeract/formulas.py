@@ -505,7 +505,7 @@ register(
     source="the published code: the variance divides by d − 1, the backward pass by d",
     note="False; see eq-layeract-code-error for the difference.",
 )
-_error = sympy.Symbol(r"\delta_{i}", real=True)
+_error = sympy.Symbol("e_{i}", real=True)
 register(
     "layeract-code-error",
     _error,
