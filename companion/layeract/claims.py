@@ -1178,7 +1178,8 @@ def _robust(name: str) -> Verdict:
     ahead = sum(each.difference.mean > 0 for each in found)
     return Verdict(
         graded(len(better) == len(found), better),
-        f"CIFAR-10, {found[0].difference.n} seeds, six noises and six rivals: {_NAMES[name]} is ahead on average in "
+        f"CIFAR-10, a small network and not the paper's, {found[0].difference.n} seeds, "
+        f"six noises and six rivals: {_NAMES[name]} is ahead on average in "
         f"{ahead} of {len(found)} comparisons, significantly in {len(better)}, and significantly behind in "
         f"{len(worse)} (Holm over all {len(_MEASURES[_CIFAR]) * 12} comparisons).",
     )
@@ -1213,7 +1214,8 @@ def clean_accuracy() -> Verdict:
     text = enumerated([f"{_NAMES[each.element_level]} {book.difference_of_points(each.difference)}" for each in found])
     return Verdict(
         graded(not worse, len(worse) < len(found)),
-        f"CIFAR-10, {found[0].difference.n} seeds, LA-SiLU minus the other in percentage points with 95 % intervals: "
+        f"CIFAR-10, a small network and not the paper's, {found[0].difference.n} seeds, "
+        f"LA-SiLU minus the other in percentage points with 95 % intervals: "
         f"{text}; significantly better than {len(better)} of {len(found)}, and worse, significantly or by more than a "
         f"point, than {len(worse)} (Holm over all {len(_MEASURES[_CIFAR]) * 12} comparisons).",
     )
