@@ -59,7 +59,7 @@ class Kernels:
         Returns
         -------
         Kernels
-            Their source is a file in :func:`companion.cuda.cache.cache_directory`, the same for the same text.
+            Their source is a file in :func:`~companion.cuda.cache.cache_directory`, the same for the same text.
 
         Raises
         ------

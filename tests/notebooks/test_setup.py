@@ -72,11 +72,11 @@ def test_make_has_and_lists_the_target(target):
     assert re.search(rf'@echo "make {target}\s', MAKEFILE)
 
 
-def test_continuous_integration_runs_make_test():
+def test_continuous_integration_runs_all_tests_and_those_of_the_oldest_torch():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & stat.S_IXUSR
     text = script.read_text(encoding="utf-8")
-    assert text.rstrip().endswith("exec make test")
+    assert text.rstrip().endswith("make test\nexec make oldest")
     assert "set -eu" in text
 
 
