@@ -153,6 +153,8 @@ def measure(what: Subject, shape: tuple[int, ...], dtype: str, device: str, repe
         A row per competitor: median times in milliseconds, and their ratios to the published expression. On a GPU
         also the share of the bandwidth that a plain copy of the input reaches in the same rounds.
     """
+    # Every shape is compiled for itself, and torch.compile gives up after eight of one function.
+    torch.compiler.reset()
     # On a GPU several sets take turns, so that no input is still in the cache.
     sets = [Inputs.draw(what.parameters, shape, dtype, device) for _ in range(3 if device == "cuda" else 1)]
     built = [(competitor.name, competitor.build()) for competitor in what.competitors]
