@@ -36,3 +36,19 @@ def device(backend: str) -> str:
 def seed() -> None:
     """Random inputs are the same at each run."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def gpu() -> None:
+    """Skips where there is none."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """torch.compile as in a new process, its counters at zero."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield
+    torch._dynamo.reset()

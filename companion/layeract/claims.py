@@ -1068,6 +1068,11 @@ def _differences(rows: list[dict[str, Any]], experiment: str) -> list["Differenc
     return comparisons(rows, _MEASURES[experiment])
 
 
+def _significant(found: Sequence["Difference"], sign: int) -> list["Difference"]:
+    """Those that are significantly above (+1) or below (−1) zero."""
+    return [each for each in found if each.p_holm < _SIGNIFICANT and sign * each.difference.mean > 0]
+
+
 def _averages(rows: list[dict[str, Any]], measure: str) -> dict[str, float]:
     values: dict[str, list[float]] = {}
     for row in rows:
@@ -1085,8 +1090,7 @@ def _lower(measures: Sequence[str], what: str) -> Verdict:
     if rows is None:
         return no_result(_MNIST)
     found = [each for each in _differences(rows, _MNIST) if each.measure in measures]
-    lower = [each for each in found if each.p_holm < _SIGNIFICANT and each.difference.mean < 0]
-    higher = [each for each in found if each.p_holm < _SIGNIFICANT and each.difference.mean > 0]
+    lower, higher = _significant(found, -1), _significant(found, +1)
     texts = "; ".join(f"{measure}: {_shown(_averages(rows, measure))}" for measure in measures)
     return Verdict(
         graded(len(lower) == len(found), lower),
@@ -1173,8 +1177,7 @@ def _robust(name: str) -> Verdict:
     found = [
         each for each in _differences(rows, _CIFAR) if each.layer_level == name and each.measure != "accuracy_clean"
     ]
-    better = [each for each in found if each.p_holm < _SIGNIFICANT and each.difference.mean > 0]
-    worse = [each for each in found if each.p_holm < _SIGNIFICANT and each.difference.mean < 0]
+    better, worse = _significant(found, +1), _significant(found, -1)
     ahead = sum(each.difference.mean > 0 for each in found)
     return Verdict(
         graded(len(better) == len(found), better),
@@ -1205,7 +1208,7 @@ def clean_accuracy() -> Verdict:
         for each in _differences(rows, _CIFAR)
         if each.layer_level == "la_silu" and each.measure == "accuracy_clean"
     ]
-    better = [each for each in found if each.p_holm < _SIGNIFICANT and each.difference.mean > 0]
+    better = _significant(found, +1)
     worse = [
         each
         for each in found

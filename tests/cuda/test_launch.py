@@ -155,12 +155,6 @@ def test_warming_up_without_a_gpu_is_an_error() -> None:
 # --- on a GPU ---
 
 
-@pytest.fixture
-def gpu() -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA GPU")
-
-
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 class TestOnAGpu:
