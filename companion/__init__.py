@@ -6,9 +6,13 @@ that is large; CuPy, SymPy, Matplotlib and torchvision are imported where they a
 
 from companion import functional
 from companion.apa.layers import AGLU, APA, ChannelAttention, SpatialAttention, SpatialChannelAttention
+from companion.baselines import MultiBias
+from companion.counting import count
 from companion.cuda.launch import warmup
 from companion.cuda.op import backend
+from companion.dac.layers import DACConv2d, DACLinear
 from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
+from companion.surgery import replace_activations, to_dac, to_multibias
 from companion.training import parameter_groups
 
 __version__ = "0.1.0"
@@ -17,13 +21,20 @@ __all__ = [
     "AGLU",
     "APA",
     "ChannelAttention",
+    "DACConv2d",
+    "DACLinear",
     "LAHardSiLU",
     "LASiLU",
     "LayerAct",
+    "MultiBias",
     "SpatialAttention",
     "SpatialChannelAttention",
     "backend",
+    "count",
     "functional",
     "parameter_groups",
+    "replace_activations",
+    "to_dac",
+    "to_multibias",
     "warmup",
 ]

@@ -1,9 +1,14 @@
 """What the papers compare with and torch lacks, or has in a form that would make the comparison unfair."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Gumbel", "PReLU", "gumbel"]
+from companion.dac.op import check_activation
+from companion.dac.reference import ACTIVATIONS
+
+__all__ = ["Gumbel", "MultiBias", "PReLU", "gumbel"]
 
 
 def gumbel(z: Tensor) -> Tensor:
@@ -66,3 +71,75 @@ class PReLU(nn.PReLU):
     """
 
     no_weight_decay = ("weight",)
+
+
+class MultiBias(nn.Module):
+    r"""Multi-bias activation (MBA): K copies of every channel, each with a bias of its own, activated.
+
+    .. math:: y_{kj} = \varphi(b_{kj} + z_j),\qquad k = 1, \dots, K
+
+    Followed by a linear layer with K times the inputs, this is the paper's Eq. 3. All outputs of that layer see the
+    same K biases of a channel, while each output of a :class:`companion.DACLinear` has its own.
+
+    Parameters
+    ----------
+    channels : int
+        C, the size of the input's dimension 1.
+    copies : int
+        K.
+    activation : str or callable
+        :math:`\varphi`, see :func:`companion.functional.dac_linear`.
+
+    Attributes
+    ----------
+    bias : Parameter
+        (K, C), 0.
+
+    Raises
+    ------
+    TypeError
+        If the activation is neither a name nor callable.
+    ValueError
+        If the activation's name is unknown, `channels` or `copies` is not positive, or the input has other channels.
+
+    Shape
+    -----
+    Input (N, C, ...), output (N, K·C, ...): all channels with their first bias, then all with their second, and so on.
+    Chapter: *Dendrite-activated connections* (``book/mechanisms/dac``).
+
+    References
+    ----------
+    Li et al. (2016), Multi-bias non-linear activation in deep neural networks. Metta et al. (2024), Increasing biases
+    can be more efficient than increasing weights, Eq. 3.
+
+    Examples
+    --------
+    >>> layer = MultiBias(16, 4)
+    >>> layer(torch.randn(8, 16, 28, 28)).shape
+    torch.Size([8, 64, 28, 28])
+    """
+
+    no_weight_decay = ("bias",)
+
+    def __init__(self, channels: int, copies: int, activation: str | Callable[[Tensor], Tensor] = "relu") -> None:
+        super().__init__()
+        check_activation(activation)
+        if min(channels, copies) < 1:
+            raise ValueError(f"channels and copies are {channels} and {copies}; allowed are positive numbers")
+        self.activation = activation
+        self.bias = nn.Parameter(torch.zeros(copies, channels))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Copy, bias and activate."""
+        copies, channels = self.bias.shape
+        if z.ndim < 2 or z.shape[1] != channels:
+            raise ValueError(f"z has shape {tuple(z.shape)}; allowed is (N, {channels}, ...)")
+        phi = self.activation if callable(self.activation) else ACTIVATIONS[self.activation]
+        # y_kj = φ(b_kj + z_j)
+        bias = self.bias.to(z.dtype).reshape(copies, channels, *(1,) * (z.ndim - 2))
+        return phi(bias + z.unsqueeze(1)).flatten(1, 2)
+
+    def extra_repr(self) -> str:
+        """Channels, copies and activation."""
+        copies, channels = self.bias.shape
+        return f"{channels}, copies={copies}, activation={self.activation!r}"

@@ -1,13 +1,19 @@
 """Data for the experiments, as tensors: split, standardised, and made long-tailed on demand.
 
-The digits come with scikit-learn and need no download. MNIST and CIFAR come through torchvision, with its
-checksums, and lie in ``$COMPANION_DATA`` (default ``~/.cache/companion``).
+The digits come with scikit-learn and need no download. MNIST, CIFAR and Imagenette come through torchvision, with
+its checksums, and SGEMM comes from the UCI repository. They lie in ``$COMPANION_DATA`` (default
+``~/.cache/companion``).
 """
 
+import hashlib
+import io
 import os
+import urllib.request
+import zipfile
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +29,7 @@ __all__ = [
     "long_tailed",
     "long_tailed_sizes",
     "random_crop_and_mirror",
+    "sgemm",
     "with_long_tail",
 ]
 
@@ -30,19 +37,27 @@ _DIGITS_TEST_FRACTION = 0.25
 # Of scikit-learn's digits, whose smallest is 0.
 _DIGITS_WHITE = 16
 _VALIDATION_FRACTION = 0.15
-_TORCHVISION = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100"}
+_TORCHVISION = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "imagenette": "Imagenette"}
+_IMAGENETTE_SIZE = 80
+
+_SGEMM_FILE = "SGEMM/sgemm_product.csv"
+_SGEMM_ADDRESS = "https://archive.ics.uci.edu/static/public/440/sgemm+gpu+kernel+performance.zip"
+_SGEMM_SHA256 = "b545b908c203eaa4d0b78c88e3a7196857efc34da3b6da9be774f017f2b5e960"
+# Columns of the file: ten parameters that are powers of two, four that are 0 or 1, the times of four runs.
+_SGEMM_POWERS, _SGEMM_PARAMETERS, _SGEMM_RUN = 10, 14, 14
+_SGEMM_FRACTION = 0.15
 
 
 @dataclass(frozen=True)
 class Part:
-    """Images and their classes.
+    """Images and their classes, or numbers and what to predict from them.
 
     Parameters
     ----------
     inputs : Tensor
-        Shape (N, C, H, W), float32.
+        Shape (N, C, H, W), float32; for regression (N, variables).
     targets : Tensor
-        Shape (N,), int64.
+        Shape (N,), int64; for regression float32.
     """
 
     inputs: Tensor
@@ -69,7 +84,7 @@ class Splits:
     train, validation, test : Part
         Disjoint.
     num_classes : int
-        Classes are 0 … num_classes − 1.
+        Classes are 0 … num_classes − 1; for regression 0.
     """
 
     train: Part
@@ -115,14 +130,17 @@ def load(
     root: Path | str | None = None,
     *,
     validation: float = _VALIDATION_FRACTION,
+    folds: int | None = None,
     standardise: bool = True,
 ) -> Splits:
-    """Return a data set by name.
+    """Return a data set of images by name.
+
+    Imagenette is the set of 160 pixels: the shorter side is resized to 80 pixels and the middle 80×80 are kept.
 
     Parameters
     ----------
     name : str
-        "digits", "mnist", "cifar10" or "cifar100".
+        "digits", "mnist", "cifar10", "cifar100" or "imagenette".
     seed : int
         Decides the split into training and validation. The test part of torchvision's sets is the official
         one.
@@ -130,6 +148,9 @@ def load(
         Where torchvision's files lie or go to; default: `data_root`.
     validation : float
         Fraction of the images outside the test part that validate; with 0 all of them train.
+    folds : int, optional
+        For cross-validation, instead of the fraction: the images outside the test part are cut into so many parts of
+        equal size, the same for every seed, and part number ``seed % folds`` validates.
     standardise : bool
         Whether to standardise by the training part's mean and deviation per channel. Otherwise pixels are
         between 0 (black) and 1, for noise and crops that come first; see `channel_statistics`.
@@ -142,12 +163,14 @@ def load(
     Raises
     ------
     ValueError
-        If the name is unknown or the fraction is not in [0, 1).
+        If the name is unknown, the fraction is not in [0, 1) or there are fewer than two folds.
     FileNotFoundError
         If the files are absent and cannot be downloaded.
     """
     if not 0 <= validation < 1:
         raise ValueError(f"validation is {validation}; allowed is 0 ≤ validation < 1")
+    if folds is not None and folds < 2:
+        raise ValueError(f"folds is {folds}; allowed is 2 or more")
     if name == "digits":
         rest, test = _digits_rest_and_test()
     elif name in _TORCHVISION:
@@ -156,12 +179,62 @@ def load(
     else:
         allowed = ", ".join(["digits", *_TORCHVISION])
         raise ValueError(f"name is {name!r}; allowed are {allowed}")
-    if validation > 0:
+    if folds is not None:
+        train, held_out = _fold(rest, folds, seed)
+    elif validation > 0:
         train, held_out = _stratified(rest, validation, seed)
     else:
         train, held_out = rest, rest.subset(torch.arange(0))
     splits = Splits(train, held_out, test, num_classes=int(test.targets.max()) + 1)
     return _standardised(splits) if standardise else splits
+
+
+def sgemm(seed: int = 0, root: Path | str | None = None) -> Splits:
+    """Return how long a matrix product on a GPU takes, for 241,600 settings of a tunable kernel.
+
+    Ten of the inputs are sizes, powers of two, and their logarithm is taken; four switch something on or off. The
+    target is log₂ of the time in milliseconds. The file has four runs of each setting; the target is the first run
+    alone. Runs of one setting differ by a variance of about 3e-4 in log₂, and no mean squared error can be below it.
+
+    As everywhere here, the test part is the same for every seed.
+
+    Parameters
+    ----------
+    seed : int
+        Decides the split into training and validation.
+    root : path, optional
+        The folder with, or for, ``SGEMM/sgemm_product.csv``; default: `data_root`.
+
+    Returns
+    -------
+    Splits
+        70 %, 15 % and 15 % of the settings: inputs (N, 14), standardised by the training part's mean and deviation of
+        each variable; targets (N,), float32, not standardised.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file is absent and cannot be downloaded.
+
+    References
+    ----------
+    Ballester-Ripoll, Paredes and Pajarola (2019), Sobol tensor trains for global sensitivity analysis; UCI Machine
+    Learning Repository, data set 440. Metta et al. (2023), section 5, has the transformations and the fractions.
+    """
+    table = _sgemm_table(Path(root) if root is not None else data_root())
+    inputs = torch.cat([table[:, :_SGEMM_POWERS].log2(), table[:, _SGEMM_POWERS:_SGEMM_PARAMETERS]], dim=1)
+    whole = Part(inputs, table[:, _SGEMM_RUN].log2())
+    size = round(_SGEMM_FRACTION * len(whole))
+    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))
+    rest, test = whole.subset(order[size:]), whole.subset(order[:size])
+    order = torch.randperm(len(rest), generator=torch.Generator().manual_seed(seed))
+    train, validation = rest.subset(order[size:]), rest.subset(order[:size])
+    deviation, mean = torch.std_mean(train.inputs, dim=0)
+
+    def standardise(part: Part) -> Part:
+        return replace(part, inputs=(part.inputs - mean) / deviation)
+
+    return Splits(standardise(train), standardise(validation), standardise(test), num_classes=0)
 
 
 def channel_statistics(part: Part) -> tuple[Tensor, Tensor]:
@@ -391,6 +464,15 @@ def _stratified(whole: Part, fraction: float, seed: int) -> tuple[Part, Part]:
     return whole.subset(torch.from_numpy(first)), whole.subset(torch.from_numpy(second))
 
 
+def _fold(whole: Part, folds: int, seed: int) -> tuple[Part, Part]:
+    from sklearn.model_selection import StratifiedKFold
+
+    targets = whole.targets.numpy()
+    cuts = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(targets, targets))
+    first, second = cuts[seed % folds]
+    return whole.subset(torch.from_numpy(first)), whole.subset(torch.from_numpy(second))
+
+
 def _standardised(splits: Splits) -> Splits:
     mean, deviation = channel_statistics(splits.train)
 
@@ -402,18 +484,63 @@ def _standardised(splits: Splits) -> Splits:
     )
 
 
+@cache
 def _torchvision_part(name: str, folder: Path, train: bool) -> Part:
     from torchvision import datasets as torchvision_datasets
 
+    which: dict[str, Any] = {"train": train}
+    if name == "Imagenette":
+        which = {"split": "train" if train else "val", "size": "160px", "transform": _small_square}
     try:
-        data = getattr(torchvision_datasets, name)(folder, train=train, download=True)
+        data = getattr(torchvision_datasets, name)(folder, **which, download=True)
     except (RuntimeError, OSError) as error:
         raise FileNotFoundError(
             f"{name} is not in {folder} and cannot be downloaded ({error}); with a network this call fetches "
             f"it, without one copy torchvision's files of {name} into that folder, or set COMPANION_DATA to "
             "the folder that has them"
         ) from error
+    if name == "Imagenette":
+        images, targets = zip(*data, strict=True)
+        return Part(torch.stack(images), torch.tensor(targets))
     inputs = torch.as_tensor(data.data)
     # MNIST is (N, H, W); CIFAR is (N, H, W, C).
     inputs = inputs.unsqueeze(1) if inputs.ndim == 3 else inputs.permute(0, 3, 1, 2)
     return Part(inputs.to(torch.float32) / 255, torch.as_tensor(data.targets, dtype=torch.int64))
+
+
+def _small_square(image: Any) -> Tensor:
+    """Return a picture of any size as (3, 80, 80) between 0 and 1."""
+    from torchvision.transforms import functional
+
+    resized = functional.resize(image, _IMAGENETTE_SIZE)
+    square: Tensor = functional.to_tensor(functional.center_crop(resized, [_IMAGENETTE_SIZE, _IMAGENETTE_SIZE]))
+    return square
+
+
+@cache
+def _sgemm_table(folder: Path) -> Tensor:
+    """Return SGEMM's file as numbers, (241600, 18)."""
+    import numpy
+
+    path = folder / _SGEMM_FILE
+    if not path.is_file():
+        _fetch_sgemm(path)
+    return torch.from_numpy(numpy.loadtxt(path, numpy.float32, delimiter=",", skiprows=1))
+
+
+def _fetch_sgemm(path: Path) -> None:
+    try:
+        with urllib.request.urlopen(_SGEMM_ADDRESS) as answer, zipfile.ZipFile(io.BytesIO(answer.read())) as archive:
+            content = archive.read(path.name)
+        if (checksum := hashlib.sha256(content).hexdigest()) != _SGEMM_SHA256:
+            raise OSError(f"the file's SHA-256 is {checksum}, not {_SGEMM_SHA256}")
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise FileNotFoundError(
+            f"{_SGEMM_FILE} is not in {path.parents[1]} and cannot be downloaded ({error}); with a network this call "
+            f"fetches it from {_SGEMM_ADDRESS}, without one put {path.name} of that archive there, or set "
+            "COMPANION_DATA to the folder that has it"
+        ) from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    partial.write_bytes(content)
+    os.replace(partial, path)

@@ -1,6 +1,7 @@
 """The public functions. Every one takes tensors of any device and floating dtype."""
 
 from companion.apa.op import aglu, apa
+from companion.dac.op import dac_conv2d, dac_linear
 from companion.layeract.op import la_hardsilu, la_silu, layer_act
 
-__all__ = ["aglu", "apa", "la_hardsilu", "la_silu", "layer_act"]
+__all__ = ["aglu", "apa", "dac_conv2d", "dac_linear", "la_hardsilu", "la_silu", "layer_act"]

@@ -27,6 +27,8 @@ from sympy.printing.latex import LatexPrinter
 __all__ = [
     "MECHANISMS",
     "Formula",
+    "Holds",
+    "Partial",
     "expand",
     "formulas",
     "function",
@@ -39,7 +41,7 @@ __all__ = [
     "z",
 ]
 
-MECHANISMS = ("apa", "layeract")
+MECHANISMS = ("apa", "layeract", "dac")
 """The mechanisms whose formulas the registry holds, by the names of their folders."""
 
 z = sympy.Symbol("z", real=True)
@@ -48,6 +50,43 @@ lam = sympy.Symbol("lambda", positive=True)
 
 RELATIONS = {"=": "=", "≈": r"\approx", "≤": r"\le", "<": "<", "≥": r"\ge", ">": ">", "?": r"\overset{?}{=}"}
 _LONGEST_LINE = 150  # characters of LaTeX; a longer formula breaks before its relation sign
+
+
+class Partial(sympy.Expr):  # type: ignore[misc]
+    """A derivative by a name, through everything that depends on it.
+
+    SymPy's own would be zero: it does not see that one name stands for a function of others. The mechanism that
+    gives the names a meaning takes the derivative.
+    """
+
+    is_commutative = True
+    is_real = True
+
+    def __new__(cls, of: Any, by: Any) -> "Partial":
+        """Make the derivative of one name by another; nothing is evaluated."""
+        made: Partial = sympy.Expr.__new__(cls, sympy.sympify(of), sympy.sympify(by))
+        return made
+
+    def _latex(self, printer: Any) -> str:
+        of, by = (printer._print(argument) for argument in self.args)
+        return rf"\frac{{\partial {of}}}{{\partial {by}}}"
+
+
+class Holds(sympy.Expr):  # type: ignore[misc]
+    """Iverson's bracket: 1 where a relation holds, 0 where it does not."""
+
+    is_commutative = True
+    is_real = True
+
+    def __new__(cls, relation: Any) -> Any:
+        """Make the bracket of a relation; it is a number as soon as the relation is decided."""
+        relation = sympy.sympify(relation)
+        if relation in (sympy.true, sympy.false):
+            return sympy.Integer(bool(relation))
+        return sympy.Expr.__new__(cls, relation)
+
+    def _latex(self, printer: Any) -> str:
+        return rf"\left[{printer._print(self.args[0])}\right]"
 
 
 @dataclass(frozen=True)
@@ -180,7 +219,9 @@ class _Printer(LatexPrinter):  # type: ignore[misc]
         """Positive terms before negative ones, and short ones first: 1 + t, q² − 2D, λ + exp(κz)."""
 
         def place(term: Any) -> tuple[bool, int, int]:
-            letters = re.sub(r"\\[A-Za-z]+", "x", self._print(term))
+            # An element counts as one letter, whatever its indices: b_{i,j} + z_{j}.
+            printed = "x" if isinstance(term, sympy.Indexed) else self._print(term)
+            letters = re.sub(r"\\[A-Za-z]+", "x", printed)
             return term.could_extract_minus_sign(), len(letters), _place_in_product(term)
 
         return sorted(super()._as_ordered_terms(expr, order="lex"), key=place)
@@ -221,6 +262,15 @@ class _Printer(LatexPrinter):  # type: ignore[misc]
 
     def _print_Indexed(self, expr: Any) -> str:
         return f"{self._print(expr.base.label)}_{{{','.join(self._print(index) for index in expr.indices)}}}"
+
+    def _print_Sum(self, expr: Any) -> str:
+        """Print a sign per index, the outer one first."""
+        signs = " ".join(
+            rf"\sum_{{{self._print(index)}={self._print(low)}}}^{{{self._print(high)}}}"
+            for index, low, high in reversed(expr.limits)
+        )
+        summand = self._print(expr.function)
+        return rf"{signs} \left({summand}\right)" if expr.function.is_Add else f"{signs} {summand}"
 
     def _print_Derivative(self, derivative: Any) -> str:
         orders = [(self._print(symbol), int(count)) for symbol, count in derivative.variable_count]

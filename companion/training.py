@@ -1,4 +1,4 @@
-"""One plain training loop for every experiment of the book: SGD with momentum and a schedule of learning rates.
+"""One plain training loop for every experiment of the book: SGD with momentum or Adam, and a schedule of rates.
 
 The loop knows nothing about the model. A module says in the class attribute ``no_weight_decay`` which of its
 parameters must not be pulled towards zero; `parameter_groups` obeys.
@@ -7,7 +7,7 @@ parameters must not be pulled towards zero; `parameter_groups` obeys.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,19 @@ from torch.nn import functional as F
 
 from companion.datasets import Part
 
-__all__ = ["Evaluation", "Schedule", "cosine", "evaluate", "parameter_groups", "predict", "staircase", "train"]
+__all__ = [
+    "Evaluation",
+    "Patience",
+    "Schedule",
+    "constant",
+    "cosine",
+    "evaluate",
+    "mean_squared_error",
+    "parameter_groups",
+    "predict",
+    "staircase",
+    "train",
+]
 
 # Step and number of steps → what the learning rate is multiplied with.
 Schedule = Callable[[int, int], float]
@@ -42,6 +54,22 @@ def cosine(step: int, steps: int) -> float:
     (1.0, 0.5)
     """
     return 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+def constant(step: int, steps: int) -> float:
+    """Return 1: the learning rate stays as it is.
+
+    Parameters
+    ----------
+    step, steps : int
+        As in `cosine`.
+
+    Returns
+    -------
+    float
+        What the learning rate is multiplied with.
+    """
+    return 1.0
 
 
 def staircase(milestones: Sequence[float], factor: float = 0.1) -> Schedule:
@@ -82,7 +110,9 @@ def staircase(milestones: Sequence[float], factor: float = 0.1) -> Schedule:
     return schedule
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: nn.Module, weight_decay: float, decay: Literal["all", "kernels"] = "all"
+) -> list[dict[str, Any]]:
     """Return optimiser groups in which what modules list in ``no_weight_decay`` is not decayed.
 
     Weight decay pulls κ and λ of an APA towards a shape that nobody asked for (zero gain), so the paper
@@ -95,6 +125,10 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
         Any model. Frozen parameters (``requires_grad`` false) are left out, shared ones appear once.
     weight_decay : float
         For all other parameters.
+    decay : str
+        "kernels": of those only the parameters named ``weight`` with two or more dimensions, which linear operators
+        multiply with. Biases are spared, also those that a DAC has per weight, and so is the scale of a normalisation.
+        "all": all of them.
 
     Returns
     -------
@@ -105,7 +139,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     Raises
     ------
     ValueError
-        If `weight_decay` is negative, or a listed name is not a parameter of the module that lists it.
+        If `weight_decay` is negative, `decay` is unknown, or a listed name is not a parameter of the module that
+        lists it.
 
     References
     ----------
@@ -121,6 +156,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     """
     if weight_decay < 0:
         raise ValueError(f"weight_decay is {weight_decay}; allowed is 0 or more")
+    if decay not in ("all", "kernels"):
+        raise ValueError(f"decay is {decay!r}; allowed are all, kernels")
     exempt: set[nn.Parameter] = set()
     for module in model.modules():
         for name in getattr(module, "no_weight_decay", ()):
@@ -130,6 +167,9 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
                     f"{type(module).__name__}.no_weight_decay lists {name!r}; its parameters are {sorted(own)}"
                 )
             exempt.add(own[name])
+        if decay == "kernels":
+            own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
+            exempt.update(value for name, value in own.items() if name != "weight" or value.ndim < 2)
     learnable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in learnable if p not in exempt], "weight_decay": weight_decay},
@@ -146,13 +186,16 @@ def train(
     learning_rate: float,
     batch_size: int = 64,
     weight_decay: float = 1e-4,
+    decay: Literal["all", "kernels"] = "all",
     momentum: float = 0.9,
     seed: int = 0,
     augment: Callable[[Tensor], Tensor] | None = None,
     schedule: Schedule = cosine,
-    after_epoch: Callable[[int], None] | None = None,
+    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    optimiser: Literal["sgd", "adam"] = "sgd",
+    after_epoch: Callable[[int], bool | None] | None = None,
 ) -> list[float]:
-    """Train a classifier with cross-entropy and SGD with momentum.
+    """Train a network; by default a classifier, with cross-entropy and SGD with momentum.
 
     The schedule is asked at every step; there is no warm-up. Batches are drawn without replacement; the last one
     of an epoch may be smaller. The model is trained in place and left in training mode.
@@ -160,17 +203,19 @@ def train(
     Parameters
     ----------
     model : nn.Module
-        Maps (N, C, H, W) to logits (N, classes).
+        Maps inputs to what `loss` takes, by default logits (N, classes).
     data : Part
         On the model's device.
     epochs : int
-        Passes over the data.
+        Passes over the data, at most.
     learning_rate : float
         At the first step.
     batch_size : int
         Examples per step.
     weight_decay : float
-        For all parameters but those exempted, see `parameter_groups`.
+        For all parameters but those exempted, see `parameter_groups`. It is added to the gradient, with Adam too.
+    decay : str
+        As in `parameter_groups`.
     momentum : float
         Of SGD.
     seed : int
@@ -180,13 +225,23 @@ def train(
         Applied to the inputs of each batch.
     schedule : callable
         Step and number of steps → what the learning rate is multiplied with; default: `cosine`, down to zero.
+    loss : callable
+        The network's output for a batch and its targets → mean loss, a 0-d tensor.
+    optimiser : str
+        "sgd" or "adam".
     after_epoch : callable, optional
-        Called with the number of the epoch, from 1, when it is over: to watch a network while it learns.
+        Called with the number of the epoch, from 1, when it is over: to watch a network while it learns. If it returns
+        true, the training ends.
 
     Returns
     -------
     list of float
         Mean training loss of every epoch, as seen during that epoch.
+
+    Raises
+    ------
+    ValueError
+        If the optimiser is unknown.
 
     Examples
     --------
@@ -197,9 +252,15 @@ def train(
     >>> losses[-1] < losses[0]
     True
     """
-    optimiser = torch.optim.SGD(
-        parameter_groups(model, weight_decay), lr=learning_rate, momentum=momentum, weight_decay=weight_decay
-    )
+    groups = parameter_groups(model, weight_decay, decay)
+    rule: torch.optim.Optimizer
+    match optimiser:
+        case "sgd":
+            rule = torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
+        case "adam":
+            rule = torch.optim.Adam(groups, lr=learning_rate, weight_decay=weight_decay)
+        case _:
+            raise ValueError(f"optimiser is {optimiser!r}; allowed are sgd, adam")
     generator = torch.Generator().manual_seed(seed)
     steps = epochs * math.ceil(len(data) / batch_size)
     step = 0
@@ -209,29 +270,69 @@ def train(
         total = torch.zeros((), device=data.inputs.device)
         order = torch.randperm(len(data), generator=generator).to(data.targets.device)
         for batch in torch.split(order, batch_size):
-            for group in optimiser.param_groups:
+            for group in rule.param_groups:
                 group["lr"] = learning_rate * schedule(step, steps)
             inputs = data.inputs[batch]
-            loss = F.cross_entropy(model(augment(inputs) if augment else inputs), data.targets[batch])
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            total += loss.detach() * len(batch)
+            value = loss(model(augment(inputs) if augment else inputs), data.targets[batch])
+            rule.zero_grad(set_to_none=True)
+            value.backward()  # type: ignore[no-untyped-call]
+            rule.step()
+            total += value.detach() * len(batch)
             step += 1
         losses.append(float(total) / len(data))
-        if after_epoch is not None:
-            after_epoch(epoch)
+        if after_epoch is not None and after_epoch(epoch):
+            break
     return losses
+
+
+@dataclass
+class Patience:
+    """Says when an error has stopped falling.
+
+    Nothing is watched before epoch `start`. From then on, an error is better if it is below the best so far by more
+    than `threshold`; after `epochs` of them without a better one the training should end.
+
+    Parameters
+    ----------
+    start : int
+        The first epoch that counts, from 1.
+    epochs : int
+        How many epochs to wait.
+    threshold : float
+        An absolute difference of errors.
+
+    Examples
+    --------
+    >>> patience = Patience(start=2, epochs=2, threshold=0.1)
+    >>> [patience(epoch, error) for epoch, error in enumerate([0.1, 1.0, 0.95, 0.8, 0.75, 0.75], start=1)]
+    [False, False, False, False, False, True]
+    """
+
+    start: int
+    epochs: int
+    threshold: float
+    _best: float = math.inf
+    _since: int = 0
+
+    def __call__(self, epoch: int, error: float) -> bool:
+        """Return whether the training should end after this epoch; call it once per epoch."""
+        if epoch < self.start:
+            return False
+        if error < self._best - self.threshold:
+            self._best, self._since = error, 0
+            return False
+        self._since += 1
+        return self._since >= self.epochs
 
 
 @torch.no_grad()
 def predict(model: nn.Module, inputs: Tensor, batch_size: int = 1024) -> Tensor:
-    """Return the logits of a model in evaluation mode; the model's mode is as before afterwards.
+    """Return the outputs of a model in evaluation mode; the model's mode is as before afterwards.
 
     Parameters
     ----------
     model : nn.Module
-        Maps inputs to logits.
+        Maps inputs to logits, or to what it predicts.
     inputs : Tensor
         Shape (N, …).
     batch_size : int
@@ -240,7 +341,7 @@ def predict(model: nn.Module, inputs: Tensor, batch_size: int = 1024) -> Tensor:
     Returns
     -------
     Tensor
-        Shape (N, classes).
+        Shape (N, classes), or whatever the model gives for N examples.
     """
     training = model.training
     model.eval()
@@ -297,3 +398,21 @@ def evaluate(model: nn.Module, data: Part) -> Evaluation:
         accuracy=float(correct.mean()),
         class_accuracy=hits / torch.bincount(targets, minlength=classes),
     )
+
+
+def mean_squared_error(model: nn.Module, data: Part) -> float:
+    """Return the mean squared error of a model in evaluation mode.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Maps inputs to predictions, one per example, of shape (N,).
+    data : Part
+        For regression, on the model's device.
+
+    Returns
+    -------
+    float
+        Not a number if the model diverged.
+    """
+    return float((predict(model, data.inputs) - data.targets).double().square().mean())

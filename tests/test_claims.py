@@ -14,11 +14,12 @@ import pytest
 from companion import claims, results
 from companion.claims import Claim, Verdict
 
-MECHANISMS = ["apa", "layeract"]
+MECHANISMS = ["apa", "layeract", "dac"]
 LEDGER = [claim for mechanism in MECHANISMS for claim in claims.ledger(mechanism)]
 EXPERIMENTS = (
     *("apa-digits", "apa-digits-rates", "apa-logits", "apa-attention", "apa-lambda-gradient"),
     *("layeract-mnist", "layeract-cifar10"),
+    *("dac-sgemm", "dac-cifar10", "dac-toy"),
 )
 TABLES = sorted(path.stem for path in (results.data_path() / "published").glob("*.csv"))
 
@@ -90,6 +91,9 @@ def test_what_the_ledger_says_of_the_formulas():
     assert verdicts["d-kappa"] == verdicts["d-z"] == verdicts["silu"] == verdicts["stable-equal"] == "holds"
     assert verdicts["gelu"] == verdicts["identity"] == verdicts["range-aglu"] == "holds in part"
     assert verdicts["d-lambda"] == verdicts["range-gelu"] == verdicts["entropy-zero"] == "does not hold"
+    assert verdicts["dac-backward"] == verdicts["dac-figure-7a"] == verdicts["dac-remark-c-2"] == "holds"
+    assert verdicts["dac-remark-2-1"] == verdicts["dac-universal"] == verdicts["dac-theorem-3"] == "holds in part"
+    assert verdicts["dac-theorem-1"] == verdicts["dac-four-units"] == verdicts["dac-backward-sum"] == "does not hold"
 
 
 # --- Verdicts are computed ----------------------------------------------------------------------------------
@@ -229,6 +233,79 @@ def test_the_verdict_on_imagenet_turns_when_the_table_agrees(monkeypatch):
     for name in ("layeract-imagenet", "layeract-imagenet-second"):
         assert observed(by_id(name))[0].status == "holds in part"
         assert by_id(name).verdict().status == "holds"
+
+
+# What is changed in the checks, and the claims whose verdict has to turn.
+DAC = {
+    "dac-remark-2-1": ("_composed", lambda b, c, z: max(0.0, b + c + z)),
+    "dac-more-general": ("_unit", lambda w, b, z: sum(a * (c + x) for a, c, x in zip(w, b, z, strict=True))),
+    "dac-no-effect": ("_grouped", lambda generator, inputs, outputs, groups: groups > 1),
+    "dac-otherwise-more": ("_biases", lambda inputs, outputs, groups: outputs * inputs),
+    "dac-mba-parameters": ("_conv_parameters", lambda n, m, side, dac: m * n * side**2),
+    "dac-dense-parameters": ("_dense", lambda n, m, dac: (2 * n - 1 if dac else n) * m),
+    "dac-conv-parameters": (
+        "_conv_parameters",
+        lambda n, m, side, dac: m * (n * side**2 + n - 1) if dac else m * n * side**2,
+    ),
+    "dac-three-by-three": ("_conv_parameters", lambda n, m, side, dac: m * n * (side**2 + 3 * dac)),
+    "dac-dense-flops": ("_conv_flops", lambda n, m, side, outside, inside, dac: m * (3 * n - 1 if dac else 2 * n)),
+    "dac-conv-flops": (
+        "_conv_flops",
+        lambda n, m, side, outside, inside, dac: m * (2 * n * side**2 + (n - 1) * dac) * outside,
+    ),
+    "dac-flops-percent": ("_conv_flops", lambda n, m, side, outside, inside, dac: m * n * (side**2 + dac)),
+    "dac-cached": ("_looked_at", lambda image, side, stride, padding: (image**2, image**2)),
+    "dac-shift": ("_unit", lambda w, b, z: sum(a * c * x for a, c, x in zip(w, b, z, strict=True))),
+    "dac-wide-parameters": (
+        "_network_parameters",
+        lambda convs, classes, dac: sum(2 * conv.m * conv.n for conv in convs),
+    ),
+    "dac-universal": ("_interpolated", lambda knots, values, points: [0.0 for _ in points]),
+    "dac-reparametrised": ("_relu", math.tanh),
+    "dac-similar-power": ("_relu", lambda x: x),
+    "dac-replication-alone": ("_relu", lambda x: random.random()),
+    "dac-backward": ("_printed", lambda name: squared(name)),
+    "dac-figure-7a": ("_values", lambda construction, points, *more: [p[0] + p[1] for p in points]),
+    "dac-figure-7b": (
+        "_values",
+        lambda construction, points, *more: [1 - abs(x) - abs(y) for x, y in points],
+    ),
+    "dac-figure-7b-standard": (
+        # A DAC of Fig. 7b with a higher threshold: a bounded set that is not empty.
+        "_network_2_2",
+        lambda w, c, v, d, u: sum(max(0.0, 1 + x) - 2 * max(0.0, x) for x in u) - 1.1,
+    ),
+    "dac-four-units": ("_values", lambda construction, points, *more: [1.0 for _ in points]),
+    "dac-theorem-1": ("_unit", lambda w, b, z: -1.0),
+    "dac-theorem-2": ("_relu", lambda x: x),
+    "dac-theorem-3": ("_two_layers", lambda kinks, slopes, height, x: (0.0, 1.0)),
+    "dac-remark-c-2": ("_rank", lambda k, seed: (2 * k - 1, 2 * k)),
+    "dac-remark-c-2-minimum": ("_unit", lambda w, b, z: -1.0),
+    # Every epoch of a replicate has the same noise.
+    "dac-error-variance": (
+        "_noises",
+        lambda seed, draws, sigma, tau, memory=0.0: [
+            [[tau * noise(seed, draw, k) * 1000] * 5 for k in range(5)] for draw in range(draws)
+        ],
+    ),
+    "dac-error-first": ("_estimates", lambda sample: (0.0, 0.0, 0.0)),
+    "dac-error-second": ("_estimates", lambda sample: (0.1, 1.0, 10.0)),
+}
+
+
+def squared(name):
+    from companion import symbolic
+
+    return symbolic.get(name).rhs ** 2
+
+
+@pytest.mark.parametrize("name", DAC)
+def test_a_verdict_on_dac_turns_when_the_fact_is_another(name, monkeypatch):
+    from companion.dac import claims as checks
+
+    before = observed(by_id(name))[0].status
+    monkeypatch.setattr(checks, *DAC[name])
+    assert by_id(name).verdict().status != before
 
 
 # --- Experiments --------------------------------------------------------------------------------------------
@@ -511,6 +588,139 @@ def test_two_points_behind_are_not_similar_even_where_no_test_can_see_them(finis
     assert by_id("layeract-cifar-clean").verdict().status != "holds"
 
 
+LADDER = (25, 35, 50, 71, 100, 141, 200)
+SGEMM = tuple(f"dac-experiment-sgemm-{name}" for name in ("small", "large", "biases", "weights", "trains"))
+
+
+def sgemm_rows(by_width=0.0, biases=0.0, trade=(0.0, 0.0), failed=(0, 0)):
+    """Baselines that gain `by_width` less with each doubling, and DACs.
+
+    A DAC of the same width as a baseline differs by `biases`; or, where `trade` is given, one with as many parameters
+    differs by its first number in small networks and by its second in large ones.
+    """
+    made = []
+    level = 0.0
+    for place, width in enumerate(LADDER):
+        for seed in range(5):
+            common = {"shape": "rectangular", "depth": 5, "seed": seed}
+            error = level + noise("sgemm", width, seed)
+            base = {"unit": "base", "width": width, "parameters": 4 * width**2, "failed": place * 5 + seed < failed[0]}
+            made.append(common | base | {"log_mse": error})
+            narrow = LADDER[place - 1] if place else 18
+            change = trade[4 * width**2 > 1e4] if any(trade) else None
+            dac = {"unit": "dac", "width": narrow, "parameters": 8 * narrow**2, "failed": place * 5 + seed < failed[1]}
+            before = level + (0.6 - by_width * (place - 1) if place else 0.6)
+            own = error + change if change is not None else before + biases + noise("biases", width, seed)
+            made.append(common | dac | {"log_mse": own})
+        level -= 0.6 - by_width * place
+    return made
+
+
+def statuses(*names):
+    return [by_id(name).verdict().status for name in names]
+
+
+def test_trading_weights_for_biases_is_judged_for_small_and_for_large_networks(finished):
+    names = SGEMM[:2]
+    finished["dac-sgemm"] = sgemm_rows(trade=(0.3, -0.3))
+    assert statuses(*names) == ["holds", "holds"]
+    finished["dac-sgemm"] = sgemm_rows(trade=(-0.3, 0.3))
+    assert statuses(*names) == ["does not hold", "does not hold"]
+    finished["dac-sgemm"] = [row for row in sgemm_rows(trade=(0.3, -0.3)) if row["width"] <= 100]
+    assert statuses(*names) == ["holds", "not tested"]
+
+
+def test_unshared_biases_have_to_help_everywhere_and_by_about_as_much_as_the_paper_says(finished):
+    name = "dac-experiment-sgemm-biases"
+    finished["dac-sgemm"] = sgemm_rows(biases=-0.25)
+    assert statuses(name) == ["holds"]
+    finished["dac-sgemm"] = sgemm_rows(biases=-0.05)
+    assert statuses(name) == ["holds in part"]
+    finished["dac-sgemm"] = sgemm_rows(biases=0.25)
+    assert statuses(name) == ["does not hold"]
+
+
+def test_more_weights_help_less_where_the_first_gain_is_the_larger(finished):
+    name = "dac-experiment-sgemm-weights"
+    finished["dac-sgemm"] = sgemm_rows(by_width=0.1)
+    assert statuses(name) == ["holds"]
+    finished["dac-sgemm"] = sgemm_rows(by_width=-0.1)
+    assert statuses(name) == ["does not hold"]
+    finished["dac-sgemm"] = [row for row in sgemm_rows() if row["width"] < 36]
+    assert statuses(name) == ["not tested"]
+
+
+@pytest.mark.parametrize(
+    ("failed", "status"),
+    [((0, 0), "not tested"), ((3, 2), "not tested"), ((15, 0), "holds"), ((0, 15), "does not hold")],
+)
+def test_failed_trainings_are_compared_if_there_are_enough(failed, status, finished):
+    finished["dac-sgemm"] = sgemm_rows(failed=failed)
+    assert statuses("dac-experiment-sgemm-trains") == [status]
+
+
+CIFAR = tuple(f"dac-experiment-cifar-{name}" for name in ("better", "shared", "mba"))
+
+
+def dac_rows(gains):
+    """Test errors: a unit's gain over the baseline, for all networks or for one."""
+    networks = {"vgg8_8": ("base", "dac", "shared")}
+    networks["resnet8_half"] = (*networks["vgg8_8"], "mba2", "mba4", "mba8")
+    return [
+        {
+            "network": network,
+            "unit": unit,
+            "seed": seed,
+            "test_error": 0.4 - gains.get((network, unit), gains.get(unit, 0.0)) + noise(network, unit, seed),
+        }
+        for network, units in networks.items()
+        for unit in units
+        for seed in range(5)
+    ]
+
+
+def test_the_units_are_compared_with_the_baseline_and_with_dac(finished):
+    finished["dac-cifar10"] = dac_rows({"dac": 0.05, "mba2": 0.02, "mba4": 0.02})
+    assert statuses(*CIFAR) == ["holds"] * 3
+    finished["dac-cifar10"] = dac_rows({"dac": -0.05, "shared": 0.05, "mba8": 0.02})
+    assert statuses(*CIFAR) == ["does not hold"] * 3
+    finished["dac-cifar10"] = dac_rows({("vgg8_8", "dac"): 0.05, "shared": 0.02, "mba4": 0.05})
+    assert statuses(*CIFAR) == ["holds in part", "does not hold", "does not hold"]
+    finished["dac-cifar10"] = dac_rows({"dac": 0.001})
+    assert statuses("dac-experiment-cifar-shared") == ["holds in part"]
+
+
+TOY = tuple(f"dac-experiment-toy-{name}" for name in ("unit", "layer", "line"))
+
+
+def toy_rows(dac, standard, error):
+    """Shares of solved trainings of DACs and of the standard networks that should fail; a ratio of errors."""
+    made = []
+    for problem, network, sizes in (
+        *(("unit", "dac", [0]), ("unit", "standard", [0, 1]), ("layer", "dac", [2]), ("layer", "standard", [2, 3, 4])),
+        *(("line", "dac", [5, 8]), ("line", "standard", [3, 5])),
+    ):
+        for units in sizes:
+            for start in ("zero", "spread"):
+                for seed in range(10):
+                    share = dac if network == "dac" else standard if units in (0, 3) else 1.0
+                    row = {"problem": problem, "network": network, "units": units, "start": start, "seed": seed}
+                    row["solved"] = float(seed < 10 * share and start == "spread")
+                    row["parameters"] = 2 * units if network == "dac" else 3 * units + 1
+                    row["error"] = 0.01 * (error if network == "dac" else 1) * (1 + abs(noise(problem, units, seed)))
+                    made.append(row)
+    return made
+
+
+def test_training_has_to_find_the_dac_often_and_the_smaller_standard_network_never(finished):
+    finished["dac-toy"] = toy_rows(dac=0.8, standard=0.0, error=0.1)
+    assert statuses(*TOY) == ["holds"] * 3
+    finished["dac-toy"] = toy_rows(dac=0.2, standard=0.0, error=1.0)
+    assert statuses(*TOY) == ["holds in part", "holds in part", "does not hold"]
+    finished["dac-toy"] = toy_rows(dac=0.8, standard=0.1, error=10.0)
+    assert statuses(*TOY) == ["does not hold"] * 3
+
+
 # --- Ledger, table and errors -------------------------------------------------------------------------------
 
 
@@ -580,7 +790,7 @@ def test_importing_the_ledger_imports_nothing_heavy():
     code = (
         # What torch brings does not count.
         "import sys, companion, companion.apa, companion.layeract; before = set(sys.modules)\n"
-        "import companion.claims, companion.apa.claims, companion.layeract.claims\n"
+        "import companion.claims, companion.apa.claims, companion.dac.claims, companion.layeract.claims\n"
         f"new = {heavy} & (set(sys.modules) - before); assert not new, new"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

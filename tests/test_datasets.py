@@ -1,6 +1,9 @@
+import hashlib
+import io
 import struct
 import urllib.error
 import urllib.request
+import zipfile
 
 import pytest
 import torch
@@ -146,7 +149,7 @@ def test_crops_shift_and_mirror_and_do_nothing_else():
 
 
 def test_an_unknown_name_lists_those_there_are():
-    with pytest.raises(ValueError, match="allowed are digits, mnist, cifar10, cifar100"):
+    with pytest.raises(ValueError, match="allowed are digits, mnist, cifar10, cifar100, imagenette"):
         datasets.load("imagenet")
 
 
@@ -180,3 +183,134 @@ def test_mnist_is_read_in_torchvisions_layout(tmp_path):
     assert splits.test.inputs.shape[1:] == (1, 2, 2)
     assert splits.num_classes == 10
     assert splits.train.inputs.std() == pytest.approx(1, abs=1e-5)
+
+
+def test_folds_validate_each_image_once_and_are_the_same_for_every_seed():
+    parts = [datasets.load("digits", seed, folds=5, standardise=False) for seed in range(6)]
+    whole = rows_of(parts[0].train) | rows_of(parts[0].validation)
+    seen = [rows_of(part.validation) for part in parts]
+    assert set.union(*seen[:5]) == whole
+    assert sum(map(len, seen[:5])) == len(whole) == 1347
+    assert seen[5] == seen[0]
+    for part in parts:
+        assert not rows_of(part.train) & rows_of(part.validation)
+        assert torch.equal(part.test.inputs, parts[0].test.inputs)
+        assert torch.bincount(part.validation.targets).min() > 20
+
+
+def test_one_fold_is_an_error():
+    with pytest.raises(ValueError, match="folds is 1; allowed is 2 or more"):
+        datasets.load("digits", folds=1)
+
+
+HEADER = "MWG,NWG,KWG,MDIMC,NDIMC,MDIMA,NDIMB,KWI,VWM,VWN,STRM,STRN,SA,SB,Run1 (ms),Run2 (ms),Run3 (ms),Run4 (ms)"
+
+
+def sgemm_lines(n=400):
+    generator = torch.Generator().manual_seed(0)
+    powers = 2 ** torch.randint(0, 5, (n, 10), generator=generator)
+    switches = torch.randint(0, 2, (n, 4), generator=generator)
+    # The row's number, so that a row is found again from its target.
+    times = torch.arange(1, n + 1)[:, None] * torch.tensor([1, 1000, 1000, 1000])
+    table = torch.cat([powers, switches, times], dim=1)
+    return table, "\n".join([HEADER, *(",".join(map(str, row)) for row in table.tolist())]).encode()
+
+
+@pytest.fixture
+def sgemm_folder(tmp_path):
+    table, content = sgemm_lines()
+    (tmp_path / "SGEMM").mkdir()
+    (tmp_path / "SGEMM" / "sgemm_product.csv").write_bytes(content)
+    return table, tmp_path
+
+
+def test_sgemm_is_the_logarithm_of_the_first_run_and_of_the_sizes(sgemm_folder):
+    table, folder = sgemm_folder
+    splits = datasets.sgemm(seed=3, root=folder)
+    parts = (splits.train, splits.validation, splits.test)
+    assert [len(part) for part in parts] == [280, 60, 60]
+    rows = [(2**part.targets).round().long() - 1 for part in parts]
+    assert torch.cat(rows).sort().values.tolist() == list(range(400))
+    variables = torch.cat([table[:, :10].double().log2(), table[:, 10:14].double()], dim=1)
+    mean = variables[rows[0]].mean(0)
+    deviation = variables[rows[0]].std(0)
+    for part, own in zip(parts, rows, strict=True):
+        torch.testing.assert_close(part.inputs.double(), (variables[own] - mean) / deviation, atol=1e-5, rtol=1e-5)
+        assert part.inputs.dtype == part.targets.dtype == torch.float32
+
+
+def test_sgemms_test_part_is_the_same_for_every_seed(sgemm_folder):
+    _, folder = sgemm_folder
+    first, second = (datasets.sgemm(seed, folder) for seed in (0, 1))
+    assert torch.equal(first.test.targets, second.test.targets)
+    assert not torch.equal(first.validation.targets, second.validation.targets)
+
+
+def archive_of(content, name="sgemm_product.csv"):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def test_sgemm_is_fetched_once_and_checked(monkeypatch, tmp_path):
+    _, content = sgemm_lines()
+    asked = []
+
+    def answer(address):
+        asked.append(address)
+        return io.BytesIO(archive_of(content))
+
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    monkeypatch.setattr(datasets, "_SGEMM_SHA256", hashlib.sha256(content).hexdigest())
+    assert len(datasets.sgemm(root=tmp_path).test) == 60
+    assert (tmp_path / "SGEMM" / "sgemm_product.csv").read_bytes() == content
+    datasets._sgemm_table.cache_clear()
+    datasets.sgemm(root=tmp_path)
+    assert asked == ["https://archive.ics.uci.edu/static/public/440/sgemm+gpu+kernel+performance.zip"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "no network"),
+        (b"not an archive", "not a zip file"),
+        (archive_of(b"1,2"), "SHA-256"),
+        (archive_of(b"1,2", "other.csv"), "no item named"),
+    ],
+)
+def test_sgemm_offline_and_absent_says_what_is_missing_and_where(monkeypatch, tmp_path, answer, reason):
+    def asked(address):
+        if answer is None:
+            raise urllib.error.URLError("no network")
+        return io.BytesIO(answer)
+
+    monkeypatch.setattr(urllib.request, "urlopen", asked)
+    with pytest.raises(FileNotFoundError, match=reason) as error:
+        datasets.sgemm(root=tmp_path)
+    for part in (f"SGEMM/sgemm_product.csv is not in {tmp_path}", "archive.ics.uci.edu", "COMPANION_DATA"):
+        assert part in str(error.value)
+    assert not (tmp_path / "SGEMM").exists()
+
+
+def test_imagenette_is_resized_to_squares_of_80_pixels(tmp_path):
+    from PIL import Image
+    from torchvision.datasets import Imagenette
+
+    # Left half black, right half white, 160 pixels high; the middle square has the border in its middle.
+    picture = Image.new("RGB", (240, 160))
+    picture.paste((255, 255, 255), (120, 0, 240, 160))
+    for part, n in (("train", 10), ("val", 2)):
+        for wnid in Imagenette._WNID_TO_CLASS:
+            folder = tmp_path / "imagenette2-160" / part / wnid
+            folder.mkdir(parents=True)
+            for i in range(n):
+                picture.save(folder / f"{i}.JPEG")
+    splits = datasets.load("imagenette", root=tmp_path, folds=5, standardise=False)
+    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [80, 20, 20]
+    assert splits.num_classes == 10
+    assert splits.test.inputs.shape[1:] == (3, 80, 80)
+    assert splits.test.targets.tolist() == sorted(splits.test.targets.tolist())
+    image = splits.test.inputs[0]
+    assert image[:, :, :37].max() < 0.05
+    assert image[:, :, 43:].min() > 0.95

@@ -10,15 +10,18 @@ import pytest
 import sympy
 
 from companion import symbolic
-from companion.layeract.formulas import Holds, Partial, Scale, Slope
+from companion.dac.formulas import Activation, ActivationSlope, Expected
+from companion.layeract.formulas import Scale, Slope
+from companion.symbolic import Holds, Partial
 
 
 class LatexReader:
     """Compute the number that a line of our LaTeX denotes, without SymPy."""
 
-    SUM = r"\\sum_\{(\w)=(\w)\}\^\{(\w)\}"
+    SUM = r"\\sum_\{(\w)=(-? ?\w)\}\^\{(\w)\}"
     TOKENS = (
-        r"s_\{\\operatorname\{ReLU\}\}|z_\{\\min\}|F_\{\\varepsilon\}|\\operatorname\{\w+\}|\\[a-zA-Z]+|\d+\.?\d*|s'|\S"
+        r"s_\{\\operatorname\{ReLU\}\}|z_\{\\min\}|F_\{\\varepsilon\}|\\operatorname\{\w+\}|"
+        r"\\varphi'|\\[a-zA-Z]+|\d+\.?\d*|s'|\S"
     )
 
     def __init__(
@@ -33,9 +36,11 @@ class LatexReader:
         self.elements = elements or {}
         self.indices = dict(indices or {})
         # Longest first, so that a name with an index is not read as the name and a bracket.
-        self.element = "|".join(rf"({re.escape(base)})_\{{([\w, ]+)\}}" for base in self.elements) or "(?!)"
+        self.element = "|".join(rf"({re.escape(base)})_\{{([\w, +-]+)\}}" for base in self.elements) or "(?!)"
         long = "|".join(
-            re.escape(name) for name in sorted(names, key=len, reverse=True) if "{" in name and "(" not in name
+            re.escape(name)
+            for name in sorted({*names, *functions}, key=len, reverse=True)
+            if "{" in name and "(" not in name
         )
         whole = "|".join(part for part in (long, self.SUM, self.element, self.TOKENS) if part)
         self.tokenizer = re.compile(whole)
@@ -65,7 +70,7 @@ class LatexReader:
 
     def product(self) -> mpmath.mpf:
         result = self.power()
-        while self.peek() not in ("", "+", "-", ")", "}", ",", "⟩", "]", r"\leq"):
+        while self.peek() not in ("", "+", "-", ")", "}", ",", "⟩", "]", r"\leq", ">"):
             result *= self.power()
         return result
 
@@ -91,7 +96,12 @@ class LatexReader:
             self.take("}")
 
     def index(self, text: str) -> int:
-        return int(text) if text.isdigit() else self.indices.get(text) or int(self.names[text])
+        """Read an index: a number, a letter, or a sum of them."""
+        terms = re.findall(r"([+-]?)(\w+)", text.replace(" ", ""))
+        return sum((-1 if sign == "-" else 1) * self.whole(term) for sign, term in terms)
+
+    def whole(self, text: str) -> int:
+        return int(text) if text.isdigit() else self.indices[text] if text in self.indices else int(self.names[text])
 
     def sum_over(self, index: str, low: str, high: str) -> mpmath.mpf:
         """Read the product behind a sum sign once for each value of the index."""
@@ -110,11 +120,13 @@ class LatexReader:
             return self.sum_over(*found.groups())
         if found := re.fullmatch(self.element, token):
             base, written = (group for group in found.groups() if group)
-            return self.elements[base](*(self.index(each) for each in re.split("[, ]", written)))
+            return self.elements[base](
+                *(self.index(each) for each in re.split("[, ]" if "," not in written else ",", written))
+            )
         if token == "[":
-            left, _, right = self.sum(), self.take(r"\leq"), self.sum()
+            left, relation, right = self.sum(), self.take(), self.sum()
             self.take("]")
-            return mpmath.mpf(left <= right)
+            return mpmath.mpf({r"\leq": left <= right, ">": left > right}[relation])
         if token[0].isdigit():
             return mpmath.mpf(token)
         if token == "(":
@@ -126,6 +138,10 @@ class LatexReader:
             return result
         if token == r"\frac":
             return self.group() / self.group()
+        if token == r"\lfloor":
+            result = mpmath.floor(self.group())
+            self.take(r"\rfloor")
+            return result
         if token == r"\sqrt":
             return mpmath.sqrt(self.group())
         if token == "e" and self.peek() == "^":
@@ -144,15 +160,19 @@ STANDARD = {
     r"\max": max,
     r"\min": min,
     r"\operatorname{erf}": mpmath.erf,
+    r"\operatorname{sign}": mpmath.sign,
     "W": mpmath.lambertw,
 }
 # A row of three elements, and statistics that need not fit it: the reader does not know what they are.
 INDICES = {"i": 2, "j": 1, "d": 3, "D": 2, "M": 2, "C": 2}
+# A layer with two outputs and three inputs, and what else its formulas count.
+INDICES |= {"n": 2, "m": 3, "N": 2, "K": 3, "W": 2, "P": 4, "L": 3, "A": 5, "B": 7, "H": 9}
+INDICES |= {"k": 1, "l": 1, "h": 2, "v": 3, "p": 1, "q": 2}
 VALUES = {"z": -0.8, "kappa": 1.3, "lambda": 0.7, "x": 0.4, "beta": -1.5, "a": 0.3, "t": 0.6, "p": 0.2}
 
 
 def readable_sides() -> list[tuple[str, sympy.Expr, bool]]:
-    unread = (sympy.Derivative, sympy.Limit, sympy.Integral, sympy.Piecewise, Partial)
+    unread = (sympy.Derivative, sympy.Limit, sympy.Integral, sympy.Piecewise, Partial, Expected)
     constants = (sympy.Symbol("E_l"), sympy.Symbol(r"\operatorname{E} a", real=True))
     return [
         (formula.name, side, not formula.definition and side is not formula.lhs)
@@ -184,13 +204,24 @@ def logistic_slope(x: mpmath.mpf) -> mpmath.mpf:
     return logistic(x) * logistic(-x)
 
 
+STAND_INS = {"Scale": logistic, "Slope": logistic_slope, "Activation": logistic, "ActivationSlope": logistic_slope}
+
+
+def is_size(symbol: sympy.Symbol) -> bool:
+    """Whether it is an index or a size. The letter p is a probability elsewhere."""
+    return symbol.name in INDICES and (symbol.is_integer or symbol.name not in VALUES)
+
+
 def value(symbol: sympy.Symbol) -> mpmath.mpf:
-    return mpmath.mpf(INDICES.get(symbol.name) or VALUES.get(symbol.name) or some_number(symbol.name))
+    if is_size(symbol):
+        return mpmath.mpf(INDICES[symbol.name])
+    return mpmath.mpf(VALUES.get(symbol.name) or some_number(symbol.name))
 
 
 def number(expression: sympy.Expr) -> mpmath.mpf:
     expression = symbolic.expand(sympy.sympify(expression))
-    indices = {symbol: INDICES[symbol.name] for symbol in expression.free_symbols if str(symbol) in INDICES}
+    labels = {each.base.label for each in expression.atoms(sympy.Indexed)}
+    indices = {symbol: INDICES[symbol.name] for symbol in expression.free_symbols - labels if is_size(symbol)}
     expression = expression.subs(indices).doit()
     expression = expression.replace(Holds, lambda relation: sympy.Piecewise((1, relation), (0, True)))
     names = sorted(expression.free_symbols, key=str)
@@ -200,7 +231,7 @@ def number(expression: sympy.Expr) -> mpmath.mpf:
     ]
     stand_ins = [sympy.Dummy() for _ in names]
     expression = expression.xreplace(dict(zip(names, stand_ins, strict=True)))
-    function = sympy.lambdify(stand_ins, expression, [{"Scale": logistic, "Slope": logistic_slope}, "mpmath"])
+    function = sympy.lambdify(stand_ins, expression, [STAND_INS, "mpmath"])
     return mpmath.mpf(function(*values))
 
 
@@ -211,12 +242,16 @@ def reader_for(side: sympy.Expr) -> LatexReader:
     names = {symbolic.latex(symbol): value(symbol) for symbol in side.atoms(sympy.Symbol) - bases}
     elements = {str(each.base.label): partial(element, str(each.base.label)) for each in side.atoms(sympy.Indexed)}
     elements |= {r"\delta": partial(element, r"\delta")} if side.has(sympy.KroneckerDelta) else {}
-    names |= {symbolic.latex(call, short=True): number(call) for call in calls} | {r"\pi": mpmath.mpf(mpmath.pi)}
+    bound = {index for total in side.atoms(sympy.Sum) for index in total.variables}
+    whole = [call for call in calls if not call.free_symbols & bound]
+    names |= {symbolic.latex(call, short=True): number(call) for call in whole} | {r"\pi": mpmath.mpf(mpmath.pi)}
     functions = {}
     for call in calls:
         printed = symbolic.latex(call).split("(")[0]
         functions[printed] = lambda *inputs, call=call: number(call.func(*inputs))
     functions |= {"s": logistic, "s'": logistic_slope} if side.has(Scale, Slope) else {}
+    if side.has(Activation, ActivationSlope):
+        functions |= {r"\varphi": logistic, r"\varphi'": logistic_slope}
     return LatexReader(names, STANDARD | functions, elements, INDICES)
 
 
@@ -237,6 +272,23 @@ def test_the_reader_of_these_tests_reads_sums_over_elements():
     assert reader.read(r"\frac{1}{d} \sum_{j=1}^{d} y_{j}^{2} + y_{j}") == pytest.approx(14 / 3 + 7)
     assert reader.read(r"\sum_{j=1}^{d} \left(y_{j} - y_{i}\right) y_{i}") == 0
     assert reader.read(r"\sum_{j=1}^{d} \left[y_{j} \leq 2\right]") == 2
+
+
+def test_the_reader_of_these_tests_reads_sums_of_indices_masks_and_whole_parts():
+    reader = LatexReader({}, STANDARD, {"z": lambda j, k: mpmath.mpf(10 * j + k)}, {"i": 2, "h": 4, "l": 1})
+    assert reader.read(r"\sum_{a=- l}^{l} \sum_{c=1}^{i} z_{c,h + a}") == sum(
+        10 * c + 4 + a for a in (-1, 0, 1) for c in (1, 2)
+    )
+    assert reader.read(r"z_{i,h - l} \left[z_{i,h} > 24\right] + \left[z_{i,h} > 23\right]") == 1
+    assert reader.read(r"1 + \left\lfloor{\frac{7}{2}}\right\rfloor") == 4
+
+
+def test_sums_over_several_indices_have_a_sign_each_the_outer_one_first():
+    j, k, n = sympy.symbols("j k n")
+    a = sympy.IndexedBase("a")
+    inner = sympy.Sum(a[j, k], (k, 1, j))
+    assert symbolic.latex(sympy.Sum(inner, (j, 1, n))) == r"\sum_{j=1}^{n} \sum_{k=1}^{j} a_{j,k}"
+    assert symbolic.latex(sympy.Sum(1 + a[j, k], (k, 1, n))) == r"\sum_{k=1}^{n} \left(1 + a_{j,k}\right)"
 
 
 def test_a_formula_prints_with_the_symbols_of_the_book():

@@ -4,8 +4,19 @@ import pytest
 import torch
 from torch import nn
 
+from companion import DACConv2d, DACLinear
 from companion.datasets import Part
-from companion.training import cosine, evaluate, parameter_groups, predict, staircase, train
+from companion.training import (
+    Patience,
+    constant,
+    cosine,
+    evaluate,
+    mean_squared_error,
+    parameter_groups,
+    predict,
+    staircase,
+    train,
+)
 
 
 class Exempting(nn.Module):
@@ -70,6 +81,21 @@ def test_a_name_that_is_no_parameter_is_an_error():
     model.no_weight_decay = ("wieght",)
     with pytest.raises(ValueError, match=r"lists 'wieght'.*\['bias', 'weight'\]"):
         parameter_groups(model, 0.1)
+
+
+def test_the_decay_of_kernels_spares_biases_of_any_shape_and_normalisations():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), DACConv2d(2, 3, 3), nn.Flatten(), DACLinear(3, 2))
+    decayed, spared = parameter_groups(model, 1e-4, "kernels")
+    kernels = [model[0].weight, model[2].weight, model[4].weight]
+    assert {id(p) for p in decayed["params"]} == {id(p) for p in kernels}
+    assert (decayed["weight_decay"], spared["weight_decay"]) == (1e-4, 0.0)
+    assert len(spared["params"]) == 5
+    assert len(parameter_groups(model, 1e-4)) == 1
+
+
+def test_an_unknown_kind_of_decay_is_an_error():
+    with pytest.raises(ValueError, match="decay is 'biases'; allowed are all, kernels"):
+        parameter_groups(classifier(), 1e-4, "biases")
 
 
 def test_a_negative_weight_decay_is_an_error():
@@ -160,6 +186,59 @@ def test_a_watcher_sees_the_network_after_every_epoch():
     assert [n for n, _ in seen] == [1, 2, 3]
     assert not torch.equal(seen[0][1], seen[1][1])
     assert torch.equal(seen[2][1], model[1].weight)
+
+
+def test_a_watcher_can_end_the_training():
+    losses = train(classifier(), blobs(), epochs=5, learning_rate=0.1, after_epoch=lambda epoch: epoch == 2)
+    assert len(losses) == 2
+
+
+def line(n=40):
+    x = torch.linspace(-1, 1, n)[:, None]
+    return Part(x, 2 * x[:, 0] + 1)
+
+
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 1)
+        nn.init.zeros_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
+
+    def forward(self, x):
+        return self.layer(x).squeeze(1)
+
+
+def test_a_regression_with_adam_finds_the_line():
+    data, model = line(), Line()
+    assert mean_squared_error(model, data) == pytest.approx(float(data.targets.square().mean()))
+    options = {"schedule": constant, "loss": nn.functional.mse_loss, "optimiser": "adam", "weight_decay": 0}
+    losses = train(model, data, epochs=200, learning_rate=0.1, **options)
+    assert losses[-1] < 1e-4
+    assert (model.layer.weight.item(), model.layer.bias.item()) == pytest.approx((2, 1), abs=0.02)
+
+
+def test_adams_first_step_is_as_long_as_the_learning_rate_says():
+    """Adam divides a gradient by its own size; the step of a schedule that stays at 1 is the rate itself."""
+    model = Line()
+    train(model, line(), epochs=1, learning_rate=0.03, schedule=constant, loss=nn.functional.mse_loss, optimiser="adam")
+    assert (model.layer.weight.item(), model.layer.bias.item()) == pytest.approx((0.03, 0.03), rel=1e-4)
+
+
+def test_an_unknown_optimiser_is_an_error():
+    with pytest.raises(ValueError, match="optimiser is 'lion'; allowed are sgd, adam"):
+        train(classifier(), blobs(), epochs=1, learning_rate=0.1, optimiser="lion")
+
+
+def test_patience_counts_only_from_its_start_and_only_real_progress_resets_it():
+    patience = Patience(start=3, epochs=3, threshold=0.1)
+    errors = [0.1, 0.1, 1.0, 0.95, 0.92, 0.85, 0.84, 0.80, 0.76]
+    assert [patience(epoch, error) for epoch, error in enumerate(errors, start=1)] == [False] * 8 + [True]
+
+
+def test_patience_ends_a_training_that_has_diverged():
+    patience = Patience(start=1, epochs=2, threshold=0.1)
+    assert [patience(epoch, math.nan) for epoch in (1, 2)] == [False, True]
 
 
 def test_augmentation_sees_every_batch():

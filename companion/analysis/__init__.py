@@ -3,6 +3,7 @@
 from companion.analysis.activity import fluctuation, quantiles, unit_means
 from companion.analysis.attention import attention_entropy
 from companion.analysis.distributions import ks_distance, skewness
+from companion.analysis.early_stopping import EarlyStopping, early_stopping
 from companion.analysis.statistics import (
     Comparison,
     Interval,
@@ -16,10 +17,12 @@ from companion.analysis.statistics import (
 
 __all__ = [
     "Comparison",
+    "EarlyStopping",
     "Interval",
     "NormalityThenTest",
     "attention_entropy",
     "compare",
+    "early_stopping",
     "fluctuation",
     "holm",
     "interval",

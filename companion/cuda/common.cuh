@@ -23,6 +23,11 @@ __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
 template <typename T>
+constexpr bool is_half = false;
+template <>
+constexpr bool is_half<__half> = true;
+
+template <typename T>
 __device__ __forceinline__ T from_float(float x);
 template <>
 __device__ __forceinline__ float from_float<float>(float x) { return x; }
@@ -139,6 +144,44 @@ __device__ __forceinline__ float at_least(float x, float bound) {
     return y;
 #else
     return x < bound ? bound : x;
+#endif
+}
+
+// Of two pairs of numbers, packed, the larger ones; NaN if one is NaN.
+template <typename T>
+__device__ __forceinline__ unsigned packed_max(unsigned x, unsigned y) {
+#if defined(COMPANION_SIMULATOR) || __CUDA_ARCH__ >= 800
+    if constexpr (is_half<T>) {
+        const __half2 larger = __hmax2_nan(reinterpret_cast<const __half2&>(x), reinterpret_cast<const __half2&>(y));
+        return reinterpret_cast<const unsigned&>(larger);
+    } else {
+        const __nv_bfloat162 larger =
+            __hmax2_nan(reinterpret_cast<const __nv_bfloat162&>(x), reinterpret_cast<const __nv_bfloat162&>(y));
+        return reinterpret_cast<const unsigned&>(larger);
+    }
+#else
+    return 0;
+#endif
+}
+
+// --- tensor cores ---
+
+// d += a b with matrices spread over a warp: a 16 × 16, b 16 × 8, d 16 × 8. Lane 4 r + c holds, two elements of T to a
+// register of a and b: a[r][2c], a[r + 8][2c], a[r][2c + 8], a[r + 8][2c + 8]; b[2c][r], b[2c + 8][r]; and of d
+// [r][2c], [r][2c + 1], [r + 8][2c], [r + 8][2c + 1]; a's second element is in the next column, b's in the next row.
+template <typename T>
+__device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+#if defined(COMPANION_SIMULATOR)
+    simulator::mma_m16n8k16<T>(d, a, b);
+#elif __CUDA_ARCH__ >= 800
+#define COMPANION_MMA(type)                                                                                            \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "   \
+        "{%0, %1, %2, %3};"                                                                                            \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                               \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+    if constexpr (is_half<T>) COMPANION_MMA("f16");
+    else COMPANION_MMA("bf16");
+#undef COMPANION_MMA
 #endif
 }
 

@@ -6,13 +6,17 @@ and the same kernel in the CPU simulator. :func:`backend` chooses; :func:`choose
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import numbers
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
 import torch
+from torch._library.custom_ops import CustomOpDef
 
 BACKENDS = ("auto", "torch", "kernel", "simulator")
 
@@ -109,10 +113,47 @@ def transformed() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
+def batched(grad: torch.Tensor) -> bool:
+    """Whether this is a batch of gradients in disguise, as ``torch.autograd.grad(is_grads_batched=True)`` sends one."""
+    return torch._C._functorch.is_legacy_batchedtensor(grad)
+
+
 def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """``x`` in another dtype. A conversion to the same dtype is left out, not left to ``x.to``: inside an
     ``autograd.Function``, the compiler of torch 2.11 returns zero gradients where it sees one."""
     return x if x.dtype == dtype else x.to(dtype)
+
+
+def without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    """A context in which autocast is off: what is computed inside keeps the dtypes that it was given."""
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return contextlib.nullcontext()
+
+
+def opaque(name: str, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> CustomOpDef:
+    """An operator that a compiled graph calls and does not look into.
+
+    Parameters
+    ----------
+    name : str
+        Such as "companion::dac_conv2d".
+    schema : str
+        Of its arguments and results, as PyTorch writes it. No argument is changed, no result shares its memory.
+    compute : callable
+        What it does; it may ask :func:`choose`.
+    fake : callable
+        The same from shapes alone: empty tensors with the shapes, dtypes and strides of what ``compute`` returns.
+    """
+    op = torch.library.custom_op(name, compute, mutates_args=(), schema=schema)
+    op.register_fake(fake)
+    return op
+
+
+def image_format(z: torch.Tensor) -> torch.memory_format:
+    """That of the results for the images ``z``: channels-last for channels-last."""
+    last = z.is_contiguous(memory_format=torch.channels_last) and not z.is_contiguous()
+    return torch.channels_last if last else torch.contiguous_format
 
 
 def memory_order(x: torch.Tensor) -> list[int] | None:

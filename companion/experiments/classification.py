@@ -13,8 +13,16 @@ Settings that may be absent:
     [0, 1], and so do crops and noise; the network's first layer standardises. "none": nothing does.
 ``milestones``
     Fractions of the training after which the learning rate is a tenth of what it was; absent: a cosine.
-``train_size``
-    How many training images to keep; the seed draws which.
+``folds``
+    Number of folds for cross-validation, instead of ``validation``: fold number seed validates.
+``train_size``, ``validation_size``
+    How many images of these parts to keep; the seed draws which.
+``test_size``
+    The same for the test images; they are the same for every seed.
+``pool``
+    Squares of so many pixels are averaged before anything else.
+``decay``
+    "kernels": weight decay only for the weights of linear operators. "all" (as if absent): as modules say.
 """
 
 from collections.abc import Callable
@@ -23,6 +31,7 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from companion import datasets, models
 from companion.experiments.registry import Job
@@ -52,6 +61,7 @@ def fit(
     activation: Callable[[], nn.Module],
     attention: Callable[[int], nn.Module] | None = None,
     watch: Callable[[Fitted, int], None] | None = None,
+    convert: Callable[[nn.Module], nn.Module] | None = None,
 ) -> Fitted:
     """Train a network as the job says, with `companion.training.train`.
 
@@ -69,6 +79,8 @@ def fit(
     watch : callable, optional
         Called after every epoch with the network, its data and the number of the epoch, from 1. It must leave
         the network as it is and draw nothing from torch's global generator.
+    convert : callable, optional
+        Takes the network that was built and returns the one to train.
 
     Returns
     -------
@@ -87,6 +99,8 @@ def fit(
     torch.manual_seed(job.seed)
     network = job.case.get("network") or settings["network"]
     model = models.build(network, splits.train.inputs.shape[1:], splits.num_classes, activation, attention)
+    if convert is not None:
+        model = convert(model)
     if standardisation is not None:
         model = nn.Sequential(standardisation, model)
     fitted = Fitted(model.to(device), splits)
@@ -97,6 +111,7 @@ def fit(
         learning_rate=job.rate,
         batch_size=settings["batch_size"],
         weight_decay=settings["weight_decay"],
+        decay=settings.get("decay", "all"),
         seed=job.seed,
         augment=datasets.random_crop_and_mirror if settings["augment"] else None,
         schedule=staircase(settings["milestones"]) if "milestones" in settings else cosine,
@@ -111,13 +126,20 @@ def _splits(job: Job) -> datasets.Splits:
     place = settings.get("standardise", "data")
     if place not in ("data", "network", "none"):
         raise ValueError(f"standardise is {place!r}; allowed are data, network, none")
-    options = {"validation": settings["validation"]} if "validation" in settings else {}
+    options = {key: settings[key] for key in ("validation", "folds") if key in settings}
     splits = datasets.load(settings["dataset"], job.seed, standardise=place == "data", **options)
     if "imbalance" in job.case:
         splits = datasets.with_long_tail(splits, job.case["imbalance"], job.seed)
-    if "train_size" in settings:
-        order = torch.randperm(len(splits.train), generator=torch.Generator().manual_seed(job.seed))
-        splits = replace(splits, train=splits.train.subset(order[: settings["train_size"]]))
+    for name, seed in (("train", job.seed), ("validation", job.seed), ("test", 0)):
+        if (size := settings.get(f"{name}_size")) is not None:
+            part = getattr(splits, name)
+            order = torch.randperm(len(part), generator=torch.Generator().manual_seed(seed))
+            splits = replace(splits, **{name: part.subset(order[:size])})
+    if (pool := settings.get("pool")) is not None:
+        parts = {name: getattr(splits, name) for name in ("train", "validation", "test")}
+        splits = replace(
+            splits, **{name: replace(part, inputs=F.avg_pool2d(part.inputs, pool)) for name, part in parts.items()}
+        )
     return splits
 
 

@@ -22,10 +22,11 @@ _FLOOR = (
     "datasets.py",
     "experiments/classification.py",
     "models",
+    "surgery.py",
     "training.py",
 )
 # Files that do not change an experiment's numbers: a kernel and its launcher are tested to give the operator's.
-_ASIDE = {"__init__.py", "bench.py", "claims.py", "formulas.py", "kernel.py"}
+_ASIDE = {"__init__.py", "bench.py", "claims.py", "constructions.py", "formulas.py", "kernel.py"}
 
 
 def code_stamp(mechanism: str) -> str:

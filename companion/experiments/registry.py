@@ -9,7 +9,7 @@ from typing import Any, Literal
 __all__ = ["MECHANISMS", "Case", "Experiment", "Job", "Row", "experiments", "get", "grid", "register"]
 
 # The rooms of the house that have experiments.
-MECHANISMS = ("apa", "layeract")
+MECHANISMS = ("apa", "layeract", "dac")
 
 Case = dict[str, Any]
 Row = dict[str, Any]

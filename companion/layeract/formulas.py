@@ -12,7 +12,7 @@ from typing import Any
 import sympy
 from sympy import Abs, Eq, Integral, KroneckerDelta, Le, Max, Min, Piecewise, Rational, Sum, exp, oo, pi, sqrt
 
-from companion.symbolic import Formula, function, register, sigma
+from companion.symbolic import Formula, Holds, Partial, function, register, sigma
 
 __all__ = [
     "D",
@@ -77,42 +77,6 @@ def _call(name: str, call: Any, printer: Any, exp: str | None) -> str:
     power = "" if exp is None else f"^{{{exp}}}"
     argument = printer._print(call.args[0])
     return f"{name}{power}" + (rf"\left({argument}\right)" if "frac" in argument else f"({argument})")
-
-
-class Partial(sympy.Expr):  # type: ignore[misc]
-    """A derivative by an element of the row (through all statistics), or by a statistic (the row held fixed).
-
-    SymPy's own would be zero: it does not see that n_i depends on y_j.
-    """
-
-    is_commutative = True
-    is_real = True
-
-    def __new__(cls, of: Any, by: Any) -> "Partial":
-        """Make the derivative of one name by another; nothing is evaluated."""
-        made: Partial = sympy.Expr.__new__(cls, sympy.sympify(of), sympy.sympify(by))
-        return made
-
-    def _latex(self, printer: Any) -> str:
-        of, by = (printer._print(argument) for argument in self.args)
-        return rf"\frac{{\partial {of}}}{{\partial {by}}}"
-
-
-class Holds(sympy.Expr):  # type: ignore[misc]
-    """Iverson's bracket: 1 where a relation holds, 0 where it does not."""
-
-    is_commutative = True
-    is_real = True
-
-    def __new__(cls, relation: Any) -> Any:
-        """Make the bracket of a relation; it is a number as soon as the relation is decided."""
-        relation = sympy.sympify(relation)
-        if relation in (sympy.true, sympy.false):
-            return sympy.Integer(bool(relation))
-        return sympy.Expr.__new__(cls, relation)
-
-    def _latex(self, printer: Any) -> str:
-        return rf"\left[{printer._print(self.args[0])}\right]"
 
 
 s, slope = Scale, Slope

@@ -8,7 +8,21 @@ same seed have the same weights, whichever activation they carry.
 from companion.models.cnn import SmallCNN
 from companion.models.factory import build
 from companion.models.mlp import MLP
-from companion.models.resnet import CifarResNet, resnet20, resnet32, resnet44
+from companion.models.resnet import CifarResNet, resnet20, resnet32, resnet44, resnet56
 from companion.models.standardise import Standardise
+from companion.models.vgg import VGG, vgg14_32, vgg20_16
 
-__all__ = ["MLP", "CifarResNet", "SmallCNN", "Standardise", "build", "resnet20", "resnet32", "resnet44"]
+__all__ = [
+    "MLP",
+    "VGG",
+    "CifarResNet",
+    "SmallCNN",
+    "Standardise",
+    "build",
+    "resnet20",
+    "resnet32",
+    "resnet44",
+    "resnet56",
+    "vgg14_32",
+    "vgg20_16",
+]

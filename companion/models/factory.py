@@ -1,16 +1,34 @@
 """Networks by name, for settings that JSON can hold."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from torch import nn
 
 from companion.models.cnn import SmallCNN
 from companion.models.mlp import MLP
-from companion.models.resnet import resnet20, resnet32, resnet44
+from companion.models.resnet import CifarResNet, resnet20, resnet32, resnet44, resnet56
+from companion.models.vgg import VGG, vgg14_32, vgg20_16
 
 __all__ = ["build"]
 
-_RESNETS = {"resnet20": resnet20, "resnet32": resnet32, "resnet44": resnet44}
+_RESNETS: dict[str, Callable[..., nn.Module]] = {
+    "resnet20": resnet20,
+    "resnet32": resnet32,
+    "resnet44": resnet44,
+    "resnet56": resnet56,
+    "resnet20_v2": partial(resnet20, version="v2"),
+    "resnet32_v2": partial(resnet32, version="v2"),
+    "resnet44_v2": partial(resnet44, version="v2"),
+    "resnet56_v2": partial(resnet56, version="v2"),
+    "resnet20_v2_wide4": partial(resnet20, version="v2", width=4),
+    "resnet8_half": partial(CifarResNet, 1, width=0.5),
+}
+_VGGS: dict[str, Callable[..., nn.Module]] = {
+    "vgg8_8": partial(VGG, (3, 2, 2), 8),
+    "vgg20_16": vgg20_16,
+    "vgg14_32": vgg14_32,
+}
 
 
 def build(
@@ -25,8 +43,10 @@ def build(
     Parameters
     ----------
     name : str
-        "mlp" (two hidden layers of 128 units), "layer512" (one of 512), "cnn", "resnet20", "resnet32" or
-        "resnet44".
+        "mlp" (two hidden layers of 128 units), "layer512" (one of 512), "cnn", "resnet20", "resnet32", "resnet44",
+        "resnet56"; the pre-activated "resnet20_v2" to "resnet56_v2", and "resnet20_v2_wide4" with four times the
+        channels; "vgg20_16", "vgg14_32". For small machines: "vgg8_8" (seven convolutions, 8 to 32 channels) and
+        "resnet8_half" (one block per stage, 8 to 32 channels).
     input_shape : sequence of int
         (C, H, W).
     num_classes : int
@@ -34,7 +54,7 @@ def build(
     activation : callable
         Returns a new activation module.
     attention : callable, optional
-        Takes a number of channels and returns a new attention module. Not for perceptrons.
+        Takes a number of channels and returns a new attention module. For "cnn" and the residual networks.
 
     Returns
     -------
@@ -44,7 +64,7 @@ def build(
     Raises
     ------
     ValueError
-        If the name is unknown, or a perceptron is to have an attention.
+        If the name is unknown, or a perceptron or a VGG is to have an attention.
 
     Examples
     --------
@@ -52,14 +72,15 @@ def build(
     'SmallCNN'
     """
     channels, height, width = input_shape
-    match name:
-        case "mlp" | "layer512":
-            if attention is not None:
-                raise ValueError(f"attention is given with name {name!r}; allowed is attention with cnn or a resnet")
-            hidden = (128, 128) if name == "mlp" else (512,)
-            return MLP(channels * height * width, num_classes, hidden, activation)
-        case "cnn":
-            return SmallCNN(channels, num_classes, activation=activation, attention=attention)
-        case "resnet20" | "resnet32" | "resnet44":
-            return _RESNETS[name](channels, num_classes, activation, attention)
-    raise ValueError(f"name is {name!r}; allowed are mlp, layer512, cnn, {', '.join(_RESNETS)}")
+    if attention is not None and name in ("mlp", "layer512", *_VGGS):
+        raise ValueError(f"attention is given with name {name!r}; allowed is attention with cnn or a resnet")
+    if name in ("mlp", "layer512"):
+        hidden = (128, 128) if name == "mlp" else (512,)
+        return MLP(channels * height * width, num_classes, hidden, activation)
+    if name == "cnn":
+        return SmallCNN(channels, num_classes, activation=activation, attention=attention)
+    if name in _RESNETS:
+        return _RESNETS[name](channels, num_classes, activation, attention)
+    if name in _VGGS:
+        return _VGGS[name](channels, num_classes, activation)
+    raise ValueError(f"name is {name!r}; allowed are mlp, layer512, cnn, {', '.join((*_RESNETS, *_VGGS))}")

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from companion.models.initialisation import initialise
 
-__all__ = ["CifarResNet", "resnet20", "resnet32", "resnet44"]
+__all__ = ["CifarResNet", "resnet20", "resnet32", "resnet44", "resnet56"]
 
 
 class _Block(nn.Module):
@@ -16,7 +16,7 @@ class _Block(nn.Module):
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
         self.first = nn.Conv2d(in_channels, channels, 3, stride=stride, padding=1, bias=False)
-        self.first_norm = nn.BatchNorm2d(channels)
+        self.first_norm = nn.BatchNorm2d(self._first_norm_channels(in_channels, channels))
         self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.second_norm = nn.BatchNorm2d(channels)
         self.inner: nn.Module = nn.Identity()
@@ -25,11 +25,32 @@ class _Block(nn.Module):
         self.stride = stride
         self.new_channels = channels - in_channels
 
+    def _first_norm_channels(self, in_channels: int, channels: int) -> int:
+        return channels
+
+    def _shortcut(self, x: Tensor) -> Tensor:
+        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.new_channels))
+
     def forward(self, x: Tensor) -> Tensor:
         branch = self.inner(self.first_norm(self.first(x)))
         branch = self.attention(self.second_norm(self.second(branch)))
-        shortcut = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.new_channels))
-        out: Tensor = self.outer(branch + shortcut)
+        out: Tensor = self.outer(branch + self._shortcut(x))
+        return out
+
+
+class _PreActivatedBlock(_Block):
+    """The block of He et al. (2016b): normalisation and activation come before each convolution, none after the sum.
+
+    `outer` is the activation at the block's entrance, `inner` the one between the convolutions.
+    """
+
+    def _first_norm_channels(self, in_channels: int, channels: int) -> int:
+        return in_channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        branch = self.first(self.outer(self.first_norm(x)))
+        branch = self.attention(self.second(self.inner(self.second_norm(branch))))
+        out: Tensor = branch + self._shortcut(x)
         return out
 
 
@@ -48,7 +69,22 @@ class CifarResNet(nn.Module):
         Returns a new activation module; called 6·blocks + 1 times.
     attention : callable, optional
         Takes a number of channels and returns a new attention module for the end of each residual branch, as
-        in squeeze-and- excitation networks.
+        in squeeze-and-excitation networks.
+    version : {"v1", "v2"}
+        "v1": convolution, normalisation, activation, and an activation after each sum. "v2": normalisation,
+        activation, convolution, and nothing after the sums; a last normalisation and activation come before the mean.
+    width : float
+        Multiplies the channels of all stages.
+
+    Raises
+    ------
+    ValueError
+        If the version is unknown.
+
+    References
+    ----------
+    He et al. (2016), Deep residual learning for image recognition, section 4.2 (v1). He et al. (2016b), Identity
+    mappings in deep residual networks (v2).
 
     Examples
     --------
@@ -64,32 +100,41 @@ class CifarResNet(nn.Module):
         num_classes: int,
         activation: Callable[[], nn.Module] = nn.ReLU,
         attention: Callable[[int], nn.Module] | None = None,
+        version: str = "v1",
+        width: float = 1,
     ) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)
-        self.stem_norm = nn.BatchNorm2d(16)
+        if version not in ("v1", "v2"):
+            raise ValueError(f"version is {version!r}; allowed are v1, v2")
+        channels = round(16 * width)
+        self.stem = nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)
+        # The first block of v2 normalises and activates what the stem gives.
+        self.stem_norm: nn.Module = nn.BatchNorm2d(channels) if version == "v1" else nn.Identity()
+        block_type = _Block if version == "v1" else _PreActivatedBlock
         blocks_in_order: list[_Block] = []
-        channels = 16
-        for stage, width in enumerate((16, 32, 64)):
+        for stage, stage_channels in enumerate((channels, 2 * channels, 4 * channels)):
             for block in range(blocks):
                 stride = 2 if stage > 0 and block == 0 else 1
-                blocks_in_order.append(_Block(channels, width, stride))
-                channels = width
+                blocks_in_order.append(block_type(channels, stage_channels, stride))
+                channels = stage_channels
         self.blocks = nn.ModuleList(blocks_in_order)
+        self.final_norm: nn.Module = nn.Identity() if version == "v1" else nn.BatchNorm2d(channels)
         self.head = nn.Linear(channels, num_classes)
         initialise([layer for layer in self.modules() if isinstance(layer, nn.Conv2d)], self.head)
-        self.stem_activation = activation()
+        self.stem_activation = activation() if version == "v1" else nn.Identity()
         for residual in blocks_in_order:
             residual.inner = activation()
             residual.outer = activation()
             if attention is not None:
                 residual.attention = attention(residual.second.out_channels)
+        self.final_activation = nn.Identity() if version == "v1" else activation()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""
         x = self.stem_activation(self.stem_norm(self.stem(x)))
         for block in self.blocks:
             x = block(x)
+        x = self.final_activation(self.final_norm(x))
         logits: Tensor = self.head(x.mean((2, 3)))
         return logits
 
@@ -99,9 +144,11 @@ def resnet20(
     num_classes: int,
     activation: Callable[[], nn.Module] = nn.ReLU,
     attention: Callable[[int], nn.Module] | None = None,
+    version: str = "v1",
+    width: int = 1,
 ) -> CifarResNet:
     """Return the ResNet-20: three blocks per stage; see `CifarResNet`."""
-    return CifarResNet(3, in_channels, num_classes, activation, attention)
+    return CifarResNet(3, in_channels, num_classes, activation, attention, version, width)
 
 
 def resnet32(
@@ -109,9 +156,11 @@ def resnet32(
     num_classes: int,
     activation: Callable[[], nn.Module] = nn.ReLU,
     attention: Callable[[int], nn.Module] | None = None,
+    version: str = "v1",
+    width: int = 1,
 ) -> CifarResNet:
     """Return the ResNet-32 of the CIFAR experiments: five blocks per stage; see `CifarResNet`."""
-    return CifarResNet(5, in_channels, num_classes, activation, attention)
+    return CifarResNet(5, in_channels, num_classes, activation, attention, version, width)
 
 
 def resnet44(
@@ -119,6 +168,20 @@ def resnet44(
     num_classes: int,
     activation: Callable[[], nn.Module] = nn.ReLU,
     attention: Callable[[int], nn.Module] | None = None,
+    version: str = "v1",
+    width: int = 1,
 ) -> CifarResNet:
     """Return the ResNet-44: seven blocks per stage; see `CifarResNet`."""
-    return CifarResNet(7, in_channels, num_classes, activation, attention)
+    return CifarResNet(7, in_channels, num_classes, activation, attention, version, width)
+
+
+def resnet56(
+    in_channels: int,
+    num_classes: int,
+    activation: Callable[[], nn.Module] = nn.ReLU,
+    attention: Callable[[int], nn.Module] | None = None,
+    version: str = "v1",
+    width: int = 1,
+) -> CifarResNet:
+    """Return the ResNet-56: nine blocks per stage; see `CifarResNet`."""
+    return CifarResNet(9, in_channels, num_classes, activation, attention, version, width)

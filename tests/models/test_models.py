@@ -27,7 +27,7 @@ class Halving(nn.Module):
         return x / 2
 
 
-# The three residual networks differ only in how many blocks there are.
+# The residual networks of a version differ only in how many blocks there are.
 NETWORKS = {
     "mlp": (1, 8, 8),
     "layer512": (1, 8, 8),
@@ -35,8 +35,31 @@ NETWORKS = {
     "resnet20": (3, 32, 32),
     "resnet32": (3, 32, 32),
     "resnet44": (3, 32, 32),
+    "resnet56": (3, 32, 32),
+    "resnet20_v2": (3, 32, 32),
+    "resnet32_v2": (3, 32, 32),
+    "resnet44_v2": (3, 32, 32),
+    "resnet56_v2": (3, 32, 32),
+    "resnet20_v2_wide4": (3, 16, 16),
+    "vgg20_16": (3, 32, 32),
+    "vgg14_32": (3, 32, 32),
 }
-ACTIVATIONS = {"mlp": 2, "layer512": 1, "cnn": 3, "resnet20": 19, "resnet32": 31, "resnet44": 43}
+ACTIVATIONS = {
+    "mlp": 2,
+    "layer512": 1,
+    "cnn": 3,
+    "resnet20": 19,
+    "resnet32": 31,
+    "resnet44": 43,
+    "resnet56": 55,
+    "resnet20_v2": 19,
+    "resnet32_v2": 31,
+    "resnet44_v2": 43,
+    "resnet56_v2": 55,
+    "resnet20_v2_wide4": 19,
+    "vgg20_16": 19,
+    "vgg14_32": 13,
+}
 
 
 def weights(model):
@@ -61,17 +84,19 @@ def test_every_layer_has_an_activation_of_its_own(name):
     assert model(torch.zeros(2, *NETWORKS[name])).shape == (2, 10)
 
 
-@pytest.mark.parametrize(("name", "attentions"), [("cnn", 3), ("resnet20", 9), ("resnet32", 15), ("resnet44", 21)])
+@pytest.mark.parametrize(
+    ("name", "attentions"), [("cnn", 3), ("resnet20", 9), ("resnet32", 15), ("resnet44", 21), ("resnet20_v2", 9)]
+)
 def test_attention_is_made_for_the_channels_that_it_meets(name, attentions):
     model = models.build(name, NETWORKS[name], 10, nn.ReLU, Halving)
     assert sum(isinstance(module, Halving) for module in model.modules()) == attentions
     assert model(torch.randn(2, *NETWORKS[name])).shape == (2, 10)
 
 
-@pytest.mark.parametrize("name", ["mlp", "layer512"])
-def test_a_perceptron_has_no_attention(name):
+@pytest.mark.parametrize("name", ["mlp", "layer512", "vgg20_16"])
+def test_a_perceptron_and_a_vgg_have_no_attention(name):
     with pytest.raises(ValueError, match=f"attention is given with name '{name}'"):
-        models.build(name, (1, 8, 8), 10, nn.ReLU, Halving)
+        models.build(name, NETWORKS[name], 10, nn.ReLU, Halving)
 
 
 def test_an_unknown_network_lists_those_there_are():
@@ -81,7 +106,8 @@ def test_an_unknown_network_lists_those_there_are():
 
 # He et al. (2016), Table 6, in millions.
 @pytest.mark.parametrize(
-    ("network", "millions"), [(models.resnet20, 0.27), (models.resnet32, 0.46), (models.resnet44, 0.66)]
+    ("network", "millions"),
+    [(models.resnet20, 0.27), (models.resnet32, 0.46), (models.resnet44, 0.66), (models.resnet56, 0.85)],
 )
 def test_residual_networks_have_the_published_number_of_parameters(network, millions):
     parameters = sum(p.numel() for p in network(3, 10).parameters())
@@ -104,3 +130,62 @@ def test_the_initial_scale_of_the_signal_is_kept(name):
     torch.manual_seed(0)
     model = models.build(name, (1, 8, 8), 10, nn.ReLU)
     assert 0.1 < model(torch.randn(256, 1, 8, 8)).std() < 3
+
+
+def test_the_keys_of_the_first_residual_network_are_what_they_always_were():
+    names = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    keys = {"stem.weight", *(f"stem_norm.{name}" for name in names), "head.weight", "head.bias"}
+    for block in range(9):
+        for half in ("first", "second"):
+            keys |= {f"blocks.{block}.{half}.weight", *(f"blocks.{block}.{half}_norm.{name}" for name in names)}
+    assert set(models.resnet20(3, 10).state_dict()) == keys
+
+
+def test_the_second_version_is_the_papers_sequence():
+    model = models.resnet20(3, 10, version="v2").eval()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.running_mean)
+            nn.init.normal_(module.bias)
+    x = torch.randn(2, 3, 16, 16)
+    # BN → ReLU → conv → BN → ReLU → conv → + input; after the last sum BN → ReLU → mean → head.
+    stream = model.stem(x)
+    for block in model.blocks:
+        branch = torch.relu(block.first_norm(stream))
+        branch = torch.relu(block.second_norm(block.first(branch)))
+        branch = block.second(branch)
+        skip = stream[:, :, :: block.stride, :: block.stride]
+        stream = branch
+        stream[:, : skip.shape[1]] += skip
+    expected = model.head(torch.relu(model.final_norm(stream)).mean((2, 3)))
+    torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_versions_have_equally_many_parameters_and_other_versions_are_refused():
+    counts = {sum(p.numel() for p in models.resnet20(3, 10, version=v).parameters()) for v in ("v1", "v2")}
+    assert len(counts) == 1
+    with pytest.raises(ValueError, match="version is 'v3'; allowed are v1, v2"):
+        models.resnet20(3, 10, version="v3")
+
+
+def test_a_wide_network_has_four_times_the_channels():
+    narrow, wide = models.resnet20(3, 10), models.resnet20(3, 10, width=4)
+    for a, b in zip(narrow.modules(), wide.modules(), strict=True):
+        if isinstance(a, nn.BatchNorm2d):
+            assert b.num_features == 4 * a.num_features
+
+
+# The paper's words: 20/16 doubles after 7 and 13 layers, 14/32 after 5 and 9.
+@pytest.mark.parametrize(
+    ("network", "channels"),
+    [(models.vgg20_16, [16] * 7 + [32] * 6 + [64] * 6), (models.vgg14_32, [32] * 5 + [64] * 4 + [128] * 4)],
+)
+def test_a_vgg_is_a_plain_sequence_of_convolutions(network, channels):
+    model = network(3, 10).eval()
+    assert [layer.out_channels for layer in model.convolutions] == channels
+    assert {layer.kernel_size for layer in model.convolutions} == {(3, 3)}
+    x = features = torch.randn(2, 3, 16, 16)
+    for convolution, norm in zip(model.convolutions, model.norms, strict=True):
+        features = torch.relu(norm(convolution(features)))
+    assert features.shape == (2, channels[-1], 4, 4)
+    torch.testing.assert_close(model(x), model.head(features.mean((2, 3))))

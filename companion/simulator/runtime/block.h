@@ -15,6 +15,7 @@ struct WarpRequest {
     int argument = 0;  // the lane, distance or predicate that the operation was given
     int width = warpSize;
     Combine combine = nullptr;
+    MatrixFragments* fragments = nullptr;  // on the lane's own stack
     std::size_t bytes = 0;
     unsigned char value[8];
     unsigned char result[8];

@@ -34,6 +34,12 @@ Votes vote(const char* name, unsigned mask, int predicate, const Where& where);
 using Combine = unsigned (*)(unsigned, unsigned);
 unsigned reduce(Combine combine, const char* name, unsigned mask, unsigned value, const Where& where);
 
+// A lane's part of D = A B + C, in the order of its registers, as float; d holds C before and D after.
+struct MatrixFragments {
+    float a[8], b[4], d[4];
+};
+void multiply_matrices(MatrixFragments& fragments, const Where& where);
+
 // The thread has done something that it must not do. Ends the launch.
 [[noreturn]] void fail_here(const char* what, const Where& where = Where::current());
 

@@ -13,6 +13,7 @@
 //     not clear it
 //   * atomics on global and shared memory, also between blocks; memory fences
 //   * half and bfloat16, through the host side of NVIDIA's own headers
+//   * mma.sync of 16 × 8 × 16 halves or bfloat16 with float sums: simulator::mma_m16n8k16, in warps.h
 //   * the error of approximate functions: see approximations.h
 // Faults that are named, with block, thread and line
 //   * a barrier that some threads skip, or that threads reach in two places; warps that wait for each other
@@ -35,7 +36,7 @@
 //   * overruns of static shared arrays through a pointer that no longer knows the array's length
 //   * fused multiply-add where the source does not say fmaf: NVRTC contracts a*b+c, here it rounds twice
 //   * conversions out of range: a GPU saturates, (int)x does not here; __float2int_rn and its kin do
-//   * cp.async, TMA, tensor cores, clusters, cooperative grids, textures, __activemask, inline PTX (hide it
+//   * cp.async, TMA, other instructions of tensor cores, clusters, cooperative grids, textures, __activemask, inline PTX (hide it
 //     behind #ifdef COMPANION_SIMULATOR)
 //   * `extern __shared__` inside a namespace
 #pragma once

@@ -89,6 +89,42 @@ inline void reduce_lanes(Warp& warp) {
     warp.answer_all(total);
 }
 
+// A sum of floats whose last bits are cut off, not rounded.
+inline float add_towards_zero(float sum, double product) {
+    const double exact = static_cast<double>(sum) + product;
+    const auto nearest = static_cast<float>(exact);
+    const bool too_far = std::abs(static_cast<double>(nearest)) > std::abs(exact) && std::isfinite(exact);
+    return too_far ? std::nextafter(nearest, 0.0f) : nearest;
+}
+
+// mma.sync.aligned.m16n8k16.row.col: where the elements of the matrices lie is said in the PTX ISA, "Matrix
+// Fragments for mma.m16n8k16 with floating point type". Products are exact. The PTX ISA leaves open how sums
+// are rounded; here every addition is rounded towards zero, which is no better than what was found on GPUs
+// (Fasi, Higham, Mikaitis and Pranesh 2021, "Numerical behavior of NVIDIA tensor cores").
+inline void multiply_matrices_of_lanes(Warp& warp) {
+    if (warp.members != 0xffffffffu) {
+        warp.block.record_fault("mma.sync: all 32 lanes of a warp must take part, here are " +
+                                std::to_string(std::popcount(warp.members)));
+        return;
+    }
+    float a[16][16], b[16][8];
+    warp.for_each_member([&](unsigned lane, WarpRequest& request) {
+        const MatrixFragments& part = *request.fragments;
+        const unsigned group = lane / 4, place = lane % 4;
+        for (unsigned i = 0; i < 8; ++i)
+            a[group + 8 * (i / 2 % 2)][2 * place + i % 2 + 8 * (i / 4)] = part.a[i];
+        for (unsigned i = 0; i < 4; ++i) b[2 * place + i % 2 + 8 * (i / 2)][group] = part.b[i];
+    });
+    warp.for_each_member([&](unsigned lane, WarpRequest& request) {
+        for (unsigned i = 0; i < 4; ++i) {
+            const unsigned row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+            float& d = request.fragments->d[i];
+            for (unsigned k = 0; k < 16; ++k)
+                d = add_towards_zero(d, static_cast<double>(a[row][k]) * b[k][column]);
+        }
+    });
+}
+
 // --- the meeting ---
 
 // Has every lane of this request's mask come? Lanes that have exited are not waited for, as the guide
@@ -164,6 +200,11 @@ Votes vote(const char* name, unsigned mask, int predicate, const Where& where) {
     Votes votes;
     std::memcpy(&votes, meet(&count_votes, name, mask, where, fill).result, sizeof votes);
     return votes;
+}
+
+void multiply_matrices(MatrixFragments& fragments, const Where& where) {
+    const auto fill = [&](WarpRequest& request) { request.fragments = &fragments; };
+    meet(&multiply_matrices_of_lanes, "mma.sync", 0xffffffffu, where, fill);
 }
 
 unsigned reduce(Combine combine, const char* name, unsigned mask, unsigned value, const Where& where) {

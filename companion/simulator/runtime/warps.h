@@ -64,3 +64,24 @@ SIMULATOR_REDUCE(__reduce_and_sync, and_of, unsigned)
 SIMULATOR_REDUCE(__reduce_or_sync, or_of, unsigned)
 SIMULATOR_REDUCE(__reduce_xor_sync, xor_of, unsigned)
 #undef SIMULATOR_REDUCE
+
+// --- tensor cores ---
+
+namespace simulator {
+
+// d += a b, as mma.sync.aligned.m16n8k16.row.col.f32.T.T.f32 does it with T = f16 or bf16: registers of the
+// lane in the order of the PTX ISA, two elements to a register of a and b, the lower half first.
+template <OneOf<__half, __nv_bfloat16> T>
+void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], Where where = Where::current()) {
+    const auto element = [](const unsigned* registers, unsigned i) {
+        return static_cast<float>(std::bit_cast<T>(static_cast<std::uint16_t>(registers[i / 2] >> i % 2 * 16)));
+    };
+    MatrixFragments fragments;
+    for (unsigned i = 0; i < 8; ++i) fragments.a[i] = element(a, i);
+    for (unsigned i = 0; i < 4; ++i) fragments.b[i] = element(b, i);
+    std::memcpy(fragments.d, d, sizeof d);
+    multiply_matrices(fragments, where);
+    std::memcpy(d, fragments.d, sizeof d);
+}
+
+}  // namespace simulator

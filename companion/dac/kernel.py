@@ -1,0 +1,315 @@
+"""The binding of ``dac_linear.cu``, ``dac_conv.cu`` and ``dac_conv3x3.cu``: tiles, parts of samples, fragments."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from companion.cuda.launch import Kernels
+from companion.cuda.op import KERNEL_DTYPES
+
+#: Rows, columns and threads of the tiles in ``dac.cuh``.
+TILES = {
+    "forward": {"wide": (128, 128, 256), "narrow": (128, 32, 128)},
+    "input": {"wide": (128, 64, 256), "narrow": (128, 32, 128)},
+    "weight": {"wide": (64, 64, 256), "narrow": (32, 64, 128)},
+}
+DEPTH_STEP = 8
+FINISH_THREADS = 128
+#: This many blocks fill a large GPU busy. Numbers of blocks depend on sizes alone, so that sums are the same on every GPU.
+ENOUGH_BLOCKS = 256
+#: Terms that a part of a sum over samples has at least.
+LEAST_TERMS = 256
+
+
+def _kernels(name: str) -> Kernels:
+    names = [
+        f"dac_{name}_{kernel}_{suffix}"
+        for kernel in ("finish", *(f"{what}_{width}" for what in TILES for width in ("wide", "narrow")))
+        for suffix in KERNEL_DTYPES.values()
+    ]
+    return Kernels(Path(__file__).with_name(f"dac_{name}.cu"), names)
+
+
+LINEAR = _kernels("linear")
+CONV = _kernels("conv")
+CONV3X3 = Kernels(
+    Path(__file__).with_name("dac_conv3x3.cu"), [f"dac_conv3x3_forward_{suffix}" for suffix in ("f16", "bf16")]
+)
+#: Pixels in a row and column of a block of ``dac_conv3x3.cu``, outputs that it computes, threads.
+SIDE, OUTPUTS_AT_ONCE, CONV3X3_THREADS = 16, 2, 224
+
+
+class Geometry(NamedTuple):
+    """What a convolution is told beside its tensors. ``before``: zeros are padded before bias and activation."""
+
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    before: bool
+
+
+class Tiling(NamedTuple):
+    """Which tiles compute a matrix of results."""
+
+    kind: str  # "wide" or "narrow"
+    threads: int
+    tiles: int
+
+
+def tiling(what: str, rows: int, columns: int) -> Tiling:
+    """Wide tiles, unless too few of them or too empty: then narrow ones."""
+
+    def of(kind: str) -> tuple[Tiling, int]:
+        height, width, threads = TILES[what][kind]
+        tiles = math.ceil(rows / height) * math.ceil(columns / width)
+        return Tiling(kind, threads, tiles), tiles * height * width
+
+    (wide, wide_work), (narrow, narrow_work) = of("wide"), of("narrow")
+    return wide if wide.tiles >= ENOUGH_BLOCKS // 2 and wide_work <= 1.3 * narrow_work else narrow
+
+
+def parts_of(terms: int, tiles: int) -> tuple[int, int]:
+    """Into how many parts a sum over samples is cut, and of how many terms each."""
+    wanted = min(math.ceil(ENOUGH_BLOCKS / tiles), math.ceil(terms / LEAST_TERMS))
+    wanted = max(wanted, math.ceil(terms / 2**30))
+    length = math.ceil(math.ceil(terms / wanted) / DEPTH_STEP) * DEPTH_STEP
+    return math.ceil(terms / length), length
+
+
+def linear_forward(z: Tensor, weight: Tensor, bias: Tensor, simulated: bool) -> Tensor:
+    """f_si = Σ_j w_ij relu(b_ij + z_sj).
+
+    Parameters
+    ----------
+    z : Tensor
+        (N, m), float32, float16 or bfloat16.
+    weight, bias : Tensor
+        (n, m), of the same dtype.
+    simulated : bool
+        Whether the simulator runs the kernels.
+
+    Returns
+    -------
+    Tensor
+        (N, n).
+    """
+    z, weight, bias = (x.contiguous() for x in (z, weight, bias))
+    (N, m), n = z.shape, weight.shape[0]
+    f = z.new_empty(N, n)
+    plan = tiling("forward", N, n)
+    _launch(LINEAR, "forward", plan, 1, [z, weight, bias, f, np.int64(N), np.int32(n), np.int32(m)], z, simulated)
+    return f
+
+
+def linear_backward(
+    grad: Tensor, z: Tensor, weight: Tensor, bias: Tensor, needs: tuple[bool, bool, bool], simulated: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of z, weight and bias, as far as they are needed, from ∂L/∂f.
+
+    Parameters
+    ----------
+    grad : Tensor
+        (N, n).
+    z, weight, bias, simulated
+        As for :func:`linear_forward`.
+    needs : tuple of bool
+        Which of the three are wanted.
+
+    Returns
+    -------
+    tuple of Tensor or None
+    """
+    grad, z, weight, bias = (x.contiguous() for x in (grad, z, weight, bias))
+    (N, m), n = z.shape, weight.shape[0]
+    sizes = [np.int64(N), np.int32(n), np.int32(m)]
+    dz = d_weight = d_bias = None
+    if needs[0]:
+        dz = torch.empty_like(z)
+        _launch(LINEAR, "input", tiling("input", N, m), 1, [grad, z, weight, bias, dz, *sizes], z, simulated)
+    if needs[1] or needs[2]:
+        plan = tiling("weight", n, m)
+        parts, length = parts_of(N, plan.tiles)
+        partial = torch.empty(parts, 2, n, m, dtype=torch.float32, device=z.device)
+        arguments = [grad, z, bias, partial, *sizes, np.int32(length)]
+        _launch(LINEAR, "weight", plan, parts, arguments, z, simulated)
+        d_weight, d_bias = _finish(LINEAR, partial, weight, bias, simulated)
+    return dz, d_weight if needs[1] else None, d_bias if needs[2] else None
+
+
+def conv_forward(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry, simulated: bool) -> Tensor:
+    """f_i = Σ_jp w_ijp relu(b_ij + z_j) at every position of a kernel over a picture.
+
+    Parameters
+    ----------
+    z : Tensor
+        (N, m, H, W), float32, float16 or bfloat16.
+    weight : Tensor
+        (n, m/groups, kh, kw), of the same dtype.
+    bias : Tensor
+        Like weight, or (n, m/groups).
+    geometry : Geometry
+        Strides, padding, dilation, groups, the order of padding.
+    simulated : bool
+        Whether the simulator runs the kernels.
+
+    Returns
+    -------
+    Tensor
+        (N, n, H', W').
+    """
+    if suits_tensor_cores(z, weight, bias, geometry):
+        return _conv3x3_forward(z, weight, bias, geometry, simulated)
+    z, weight, bias = (x.contiguous() for x in (z, weight, bias))
+    N, n = z.shape[0], weight.shape[0]
+    height, width = output_size(z, weight, geometry)
+    f = z.new_empty(N, n, height, width)
+    sizes = _sizes(z, weight, bias, geometry)
+    plan = tiling("forward", N * height * width, n // geometry.groups)
+    _launch(CONV, "forward", plan, geometry.groups, [z, weight, bias, f, *sizes], z, simulated)
+    return f
+
+
+def conv_backward(
+    grad: Tensor,
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    geometry: Geometry,
+    needs: tuple[bool, bool, bool],
+    simulated: bool,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of z, weight and bias, as far as they are needed, from ∂L/∂f.
+
+    Parameters
+    ----------
+    grad : Tensor
+        (N, n, H', W').
+    z, weight, bias, geometry, simulated
+        As for :func:`conv_forward`.
+    needs : tuple of bool
+        Which of the three are wanted.
+
+    Returns
+    -------
+    tuple of Tensor or None
+    """
+    grad, z, weight, bias = (x.contiguous() for x in (grad, z, weight, bias))
+    groups = geometry.groups
+    sizes = _sizes(z, weight, bias, geometry)
+    dz = d_weight = d_bias = None
+    if needs[0]:
+        dz = torch.empty_like(z)
+        plan = tiling("input", z.numel() // z.shape[1], z.shape[1] // groups)
+        _launch(CONV, "input", plan, groups, [grad, z, weight, bias, dz, *sizes], z, simulated)
+    if needs[1] or needs[2]:
+        plan = tiling("weight", weight.shape[0] // groups, weight[0].numel())
+        parts, length = parts_of(grad.numel() // grad.shape[1], plan.tiles * groups)
+        partial = torch.empty(parts, 2, *weight.shape, dtype=torch.float32, device=z.device)
+        arguments = [grad, z, bias, partial, *sizes, np.int32(length)]
+        _launch(CONV, "weight", plan, groups * parts, arguments, z, simulated)
+        d_weight, d_bias = _finish(CONV, partial, weight, bias, simulated)
+    return dz, d_weight if needs[1] else None, d_bias if needs[2] else None
+
+
+def suits_tensor_cores(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> bool:
+    """Whether ``dac_conv3x3.cu`` computes this convolution: 16 bits, 3 × 3, stride 1, a bias for each pair."""
+    shape = (weight.shape[2:], geometry.stride, geometry.dilation, geometry.groups, bias.ndim)
+    if z.dtype == torch.float32 or shape != ((3, 3), (1, 1), (1, 1), 1, 2) or z[0].numel() >= 2**30:
+        return False
+    return not z.is_cuda or torch.cuda.get_device_capability(z.device) >= (8, 0)
+
+
+def _conv3x3_forward(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry, simulated: bool) -> Tensor:
+    """The convolution on tensor cores: channels last, and as many of them as a multiple of 16."""
+    (N, m, height, width), n = z.shape, weight.shape[0]
+    out_height, out_width = output_size(z, weight, geometry)
+    more = -m % 16
+    pixels = z.permute(0, 2, 3, 1)
+    pixels = F.pad(pixels, (0, more)) if more else pixels.contiguous()
+    constant = (weight.float() * bias.float()[:, :, None, None]).sum(1)
+    f = z.new_empty(N, n, out_height, out_width)
+    sizes = (m + more, height, width, n, out_height, out_width, *geometry.padding, int(geometry.before))
+    arguments = [pixels, fragments(weight), F.pad(-bias, (0, more)), constant, f, *(np.int32(size) for size in sizes)]
+    tiles = math.ceil(out_height / SIDE) * math.ceil(out_width / SIDE)
+    plan = Tiling("", CONV3X3_THREADS, N * tiles * math.ceil(n / OUTPUTS_AT_ONCE))
+    _launch(CONV3X3, "forward", plan, 1, arguments, z, simulated)
+    return f
+
+
+def fragments(weight: Tensor) -> Tensor:
+    """Weights (n, m, 3, 3) as ``mma.m16n8k16`` takes them for its first factor, positions of the kernel × inputs.
+
+    Returns
+    -------
+    Tensor
+        (n, m/16, 32 lanes, 4 registers, 2), m rounded up; see ``multiply_add`` in ``common.cuh``.
+    """
+    n, m = weight.shape[:2]
+    blocks = math.ceil(m / 16)
+    padded = F.pad(weight.reshape(n, m, 9), (0, 7, 0, 16 * blocks - m))  # 16 positions
+    # input = 16 block + 8 h + 2 place + e, position = 8 r + group
+    split = padded.view(n, blocks, 2, 4, 2, 2, 8)  # n, block, h, place, e, r, group
+    return split.permute(0, 1, 6, 3, 2, 5, 4).reshape(n, blocks, 32, 4, 2).contiguous()
+
+
+def output_size(z: Tensor, weight: Tensor, geometry: Geometry) -> tuple[int, int]:
+    """Height and width of the output of a convolution."""
+    height, width = (
+        (z.shape[2 + d] + 2 * geometry.padding[d] - geometry.dilation[d] * (weight.shape[2 + d] - 1) - 1)
+        // geometry.stride[d]
+        + 1
+        for d in (0, 1)
+    )
+    return height, width
+
+
+def _sizes(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> list[Any]:
+    """What every kernel of a convolution is told, in the order of ``Convolution`` in dac_conv.cu."""
+    (N, m, height, width), (n, _, *kernel), groups = z.shape, weight.shape, geometry.groups
+    out = output_size(z, weight, geometry)
+    counts = {
+        "positions in the input": N * height * width,
+        "positions in the output": N * math.prod(out),
+        "channels in the input": N * m,
+        "channels in the output": N * n,
+        "weights": weight.numel(),
+    }
+    for what, count in counts.items():
+        if count >= 2**30:
+            raise ValueError(f"z: got {count} {what}, all samples together; allowed are fewer than 2^30")
+    sizes: list[Any] = [np.int32(x) for x in (N, groups, m // groups, n // groups, height, width, out[0])]
+    for divisor in (out[1], math.prod(out), kernel[1], math.prod(kernel), *geometry.stride):
+        sizes += [np.int32(divisor), np.uint32(magic(divisor))]
+    flags = (int(bias.ndim == 4), int(geometry.before))
+    return sizes + [np.int32(x) for x in (*geometry.padding, *geometry.dilation, *flags)]
+
+
+def magic(divisor: int) -> int:
+    """What ``Divisor`` in dac_conv.cu multiplies by instead of dividing."""
+    shift = (divisor - 1).bit_length()
+    return (1 << 32) * ((1 << shift) - divisor) // divisor + 1
+
+
+def _finish(kernels: Kernels, partial: Tensor, weight: Tensor, bias: Tensor, simulated: bool) -> tuple[Tensor, Tensor]:
+    """The gradients of weight and bias from the parts of their sums."""
+    d_weight, d_bias = torch.empty_like(weight), torch.empty_like(bias)
+    plan = Tiling("", FINISH_THREADS, math.ceil(bias.numel() / FINISH_THREADS))
+    shared = np.int32(weight.numel() // bias.numel())
+    arguments = [partial, weight, bias, d_weight, d_bias, np.int64(bias.numel()), shared, np.int32(len(partial))]
+    _launch(kernels, "finish", plan, 1, arguments, weight, simulated)
+    return d_weight, d_bias
+
+
+def _launch(
+    kernels: Kernels, what: str, plan: Tiling, times: int, arguments: list[Any], z: Tensor, simulated: bool
+) -> None:
+    name = "_".join(part for part in (kernels.source.stem, what, plan.kind, KERNEL_DTYPES[z.dtype]) if part)
+    kernels.launch(name, (plan.tiles * times,), (plan.threads,), arguments, z.device, simulated)

@@ -1,0 +1,487 @@
+r"""The public functions ``dac_linear`` and ``dac_conv2d``: their checks, their autograd, and who computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._compile import _disable_dynamo
+from torch.autograd import forward_ad
+
+from companion.cuda.op import batched, cast, check_floating, choose, image_format, opaque, without_autocast
+from companion.dac import kernel, reference
+from companion.dac.kernel import Geometry
+from companion.dac.reference import ACTIVATIONS, PAD_ORDERS
+
+#: Of a dense layer as a convolution.
+POINT = Geometry((1, 1), (0, 0), (1, 1), 1, False)
+
+#: Activations so cheap that the compiler recomputes them: its sums hold no (N, n, m) array, as they do for others.
+FUSED = ("relu", "leaky_relu", "identity")
+
+
+def dac_linear(
+    z: Tensor, weight: Tensor, bias: Tensor, activation: str | Callable[[Tensor], Tensor] = "relu"
+) -> Tensor:
+    r"""A dense layer of dendrite-activated connections: a bias and an activation for every pair of input and output.
+
+    .. math:: f_i(z) = \sum_{j=1}^m w_{ij}\,\varphi(b_{ij} + z_j)
+
+    Parameters
+    ----------
+    z : Tensor
+        Input (..., m) of floating dtype, at least one dimension, on any device.
+    weight : Tensor
+        (n, m).
+    bias : Tensor
+        (n, m): one bias per connection. Finite.
+    activation : str or callable
+        :math:`\varphi`: "relu", "leaky_relu" (slope 0.01), "elu", "silu", "gelu", "tanh", "sigmoid", "softplus",
+        "identity", or any elementwise function of a tensor.
+
+    Returns
+    -------
+    Tensor
+        (..., n), of z's dtype. Weight and bias are cast to it first; sums are taken in float32, or float64 for float64.
+
+    Raises
+    ------
+    TypeError
+        If an operand has no floating dtype, or the activation is neither a name nor callable.
+    ValueError
+        If the shapes or devices do not fit, or the activation's name is unknown.
+
+    Notes
+    -----
+    The function adds no bias to its output: the biases of the next layer are that. Time grows as N n m, memory does
+    not: the N n m activations are never held together, neither forwards nor backwards. Only a second derivative
+    and the derivatives of :mod:`torch.func` and of forward mode hold them. The slope of ReLU at 0 is 0. NaN comes
+    through. Chapter: *Dendrite-activated connections* (``book/mechanisms/dac``), equation ``eq-dac-dense``.
+
+    References
+    ----------
+    Metta et al. (2024), Increasing biases can be more efficient than increasing weights, Eq. 4.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from companion.functional import dac_linear
+    >>> z = torch.tensor([[1.0, -2.0]])
+    >>> weight = torch.tensor([[1.0, 1.0], [2.0, -1.0]])
+    >>> bias = torch.tensor([[0.0, 0.0], [1.0, 3.0]])
+    >>> dac_linear(z, weight, bias)
+    tensor([[1., 3.]])
+    """
+    _check("dac_linear", z, weight, bias, activation)
+    if z.ndim == 0:
+        raise ValueError("z: got 0 dimensions, allowed is at least one, (..., m)")
+    if weight.ndim != 2 or weight.shape[1] != z.shape[-1]:
+        raise ValueError(
+            f"weight: got shape {tuple(weight.shape)} for z of shape {tuple(z.shape)}, allowed is (n, {z.shape[-1]})"
+        )
+    if bias.shape != weight.shape:
+        raise ValueError(f"bias: got shape {tuple(bias.shape)}, allowed is the shape of weight, {tuple(weight.shape)}")
+    rows = z.reshape(-1, z.shape[-1]) if z.numel() else z.reshape(z.shape[:-1].numel(), z.shape[-1])
+    return _apply(rows, weight, bias, activation, None).reshape(*z.shape[:-1], weight.shape[0])
+
+
+def dac_conv2d(
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    activation: str | Callable[[Tensor], Tensor] = "relu",
+    pad_order: str = "after",
+) -> Tensor:
+    r"""A convolution of dendrite-activated connections: a bias and an activation for every pair of channels.
+
+    .. math:: f_i(z)_{hk} = \sum_{a,b} \sum_{j=1}^m w_{ijab}\,\varphi(b_{ij} + z_{j,h+a,k+b})
+
+    With a bias of the weight's shape, :math:`b_{ij}` becomes :math:`b_{ijab}`: one for every weight.
+
+    Parameters
+    ----------
+    z : Tensor
+        Input (N, m, H, W) or (m, H, W) of floating dtype, on any device.
+    weight : Tensor
+        (n, m/groups, kh, kw).
+    bias : Tensor
+        (n, m/groups), one bias per pair of channels, or the shape of ``weight``, one bias per weight. Finite.
+    stride, dilation : int or pair of int
+        At least 1.
+    padding : int or pair of int, or {"same", "valid"}
+        At least 0. "valid" is 0; "same" keeps the size of the image, for stride 1 and an even dilation · (k − 1).
+    groups : int
+        Divides m and n.
+    activation : str or callable
+        :math:`\varphi`, see :func:`dac_linear`.
+    pad_order : {"after", "before"}
+        "after": zeros surround the activations, so positions outside the image contribute nothing. "before": zeros
+        surround z, so such positions contribute :math:`w\,\varphi(b)`.
+
+    Returns
+    -------
+    Tensor
+        (N, n, H', W') or (n, H', W'), of z's dtype, with the size of torch's conv2d. Weight and bias are cast to this
+        dtype first; sums are taken in float32, or float64 for float64.
+
+    Raises
+    ------
+    TypeError
+        If an operand has no floating dtype, the activation is neither a name nor callable, or a number is no int.
+    ValueError
+        If shapes or devices do not fit, a number is too small, the kernel is larger than the padded image, the groups
+        do not divide, or the activation's name or the pad order is unknown.
+
+    Notes
+    -----
+    The function adds no bias to its output: the biases of the next layer are that. The N n m H W activations are
+    never held together, neither forwards nor backwards, eager or compiled. Only a second derivative and the
+    derivatives of :mod:`torch.func` and of forward mode hold them. The slope of ReLU at 0 is 0. NaN comes through.
+    Chapter: *Dendrite-activated connections* (``book/mechanisms/dac``), equation ``eq-dac-convolution``.
+
+    References
+    ----------
+    Metta et al. (2024), Increasing biases can be more efficient than increasing weights, Eq. 5.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from companion.functional import dac_conv2d
+    >>> z, weight = torch.zeros(1, 1, 3, 3), torch.ones(1, 1, 3, 3)
+    >>> dac_conv2d(z, weight, torch.ones(1, 1), padding=1)
+    tensor([[[[4., 6., 4.],
+              [6., 9., 6.],
+              [4., 6., 4.]]]])
+    """
+    _check("dac_conv2d", z, weight, bias, activation)
+    if z.ndim not in (3, 4):
+        raise ValueError(f"z: got shape {tuple(z.shape)}, allowed is (N, m, H, W) or (m, H, W)")
+    if weight.ndim != 4:
+        raise ValueError(f"weight: got shape {tuple(weight.shape)}, allowed is (n, m/groups, kh, kw)")
+    if bias.shape not in (weight.shape, weight.shape[:2]):
+        raise ValueError(
+            f"bias: got shape {tuple(bias.shape)}, allowed for weight of shape {tuple(weight.shape)} is "
+            f"{tuple(weight.shape[:2])}, a bias per pair of channels, or {tuple(weight.shape)}, a bias per weight"
+        )
+    geometry = geometry_of(weight.shape[2:], stride, padding, dilation, groups, pad_order)
+    if z.shape[-3] != weight.shape[1] * groups or weight.shape[0] % groups:
+        raise ValueError(
+            f"weight: got shape {tuple(weight.shape)} for z of shape {tuple(z.shape)} and groups={groups}, allowed is "
+            "(n, m/groups, kh, kw) where groups divides m and n"
+        )
+    images = z if z.ndim == 4 else z.unsqueeze(0)
+    (h, w), (kh, kw) = z.shape[-2:], weight.shape[2:]
+    if 0 in (h, w, kh, kw) or min(kernel.output_size(images, weight, geometry)) < 1:
+        raise ValueError(
+            f"weight: got a kernel of {kh} × {kw} for an image of {h} × {w} with padding {geometry.padding} and "
+            f"dilation {geometry.dilation}; allowed is one that is not empty and not larger than the padded image"
+        )
+    f = _apply(images, weight, bias, activation, geometry)
+    return f if z.ndim == 4 else f.squeeze(0)
+
+
+# --- checks ------------------------------------------------------------------------------------------------------
+
+
+def _check(name: str, z: Tensor, weight: Tensor, bias: Tensor, activation: Any) -> None:
+    for argument, value in (("z", z), ("weight", weight), ("bias", bias)):
+        check_floating(argument, value)
+        if value.device != z.device:
+            raise ValueError(f"{argument}: got device {value.device}, allowed is the device of z, {z.device}")
+    check_activation(activation)
+
+
+def check_activation(activation: Any) -> None:
+    """Refuse what is neither a known name nor callable."""
+    if isinstance(activation, str):
+        if activation not in ACTIVATIONS:
+            names = ", ".join(map(repr, ACTIVATIONS))
+            raise ValueError(f"activation: got {activation!r}, allowed are {names}, or an elementwise function")
+    elif not callable(activation):
+        raise TypeError(f"activation: got {type(activation).__name__}, allowed is a name or an elementwise function")
+
+
+def pair(name: str, value: int | Sequence[int], minimum: int) -> tuple[int, int]:
+    """One or two integers as two, or a clear error."""
+    given = (value, value) if isinstance(value, int) else value
+    if (
+        isinstance(value, (bool, str))
+        or not isinstance(given, Sequence)
+        or len(given) != 2
+        or any(isinstance(x, bool) or not isinstance(x, int) for x in given)
+    ):
+        raise TypeError(f"{name}: got {value!r}, allowed is an int or a pair of ints")
+    if min(given) < minimum:
+        raise ValueError(f"{name}: got {value!r}, allowed is at least {minimum}")
+    return given[0], given[1]
+
+
+def geometry_of(
+    kernel: Sequence[int],
+    stride: int | Sequence[int],
+    padding: int | Sequence[int] | str,
+    dilation: int | Sequence[int],
+    groups: int,
+    pad_order: str,
+) -> Geometry:
+    """The checked numbers of a convolution."""
+    if pad_order not in PAD_ORDERS:
+        raise ValueError(f"pad_order: got {pad_order!r}, allowed are {', '.join(map(repr, PAD_ORDERS))}")
+    stride, dilation = pair("stride", stride, 1), pair("dilation", dilation, 1)
+    if isinstance(padding, str):
+        if padding not in ("same", "valid"):
+            raise ValueError(f"padding: got {padding!r}, allowed are 'same', 'valid', an int or a pair of ints")
+        around = [d * (k - 1) if padding == "same" else 0 for d, k in zip(dilation, kernel, strict=True)]
+        if padding == "same" and (stride != (1, 1) or any(a % 2 for a in around)):
+            raise ValueError(
+                f"padding: got 'same' with stride {stride} and a kernel of {kernel[0]} × {kernel[1]} with dilation "
+                f"{dilation}, allowed is stride 1 and an even dilation · (size − 1)"
+            )
+        padding = (around[0] // 2, around[1] // 2)
+    if isinstance(groups, bool) or not isinstance(groups, int):
+        raise TypeError(f"groups: got {groups!r}, allowed is an int")
+    if groups < 1:
+        raise ValueError(f"groups: got {groups!r}, allowed is at least 1")
+    return Geometry(stride, pair("padding", padding, 0), dilation, groups, pad_order == "before")
+
+
+# --- who computes ------------------------------------------------------------------------------------------------
+
+
+class _Setting(NamedTuple):
+    """What is not a tensor; dense if there is no geometry."""
+
+    activation: str
+    geometry: Geometry | None
+
+
+def _apply(
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    activation: str | Callable[[Tensor], Tensor],
+    geometry: Geometry | None,
+) -> Tensor:
+    weight, bias = cast(weight, z.dtype), cast(bias, z.dtype)
+    result: Tensor
+    if torch._C._are_functorch_transforms_active() or any(map(_has_tangent, (z, weight, bias))):
+        phi = activation if callable(activation) else ACTIVATIONS[activation]
+        result = _plain(z, weight, bias, phi, geometry)
+    elif callable(activation):
+        with_callable = _uncompiled if torch.compiler.is_compiling() else with_callable_activation
+        result = with_callable(z, weight, bias, activation, geometry)
+    elif not torch.compiler.is_compiling():
+        result = _Eager.apply(z, weight, bias, _Setting(activation, geometry))
+    elif geometry is None and activation in FUSED:
+        result = _plain(z, weight, bias, ACTIVATIONS[activation], None)
+    elif geometry is None:
+        result = _compiled(*_as_images(z, weight), bias, activation, POINT).flatten(1)
+    else:
+        result = _compiled(z, weight, bias, activation, geometry)
+    return result
+
+
+def _has_tangent(x: Tensor) -> bool:
+    """Whether forward-mode differentiation is looking."""
+    return forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
+
+
+def _plain(
+    z: Tensor, weight: Tensor, bias: Tensor, phi: Callable[[Tensor], Tensor], geometry: Geometry | None
+) -> Tensor:
+    """The differentiable formula, which holds every activation."""
+    dtype = reference.compute_dtype(z.dtype)
+    with without_autocast(z.device.type):
+        x, w, b = (cast(operand, dtype) for operand in (z, weight, bias))
+        f = reference.linear(x, w, b, phi) if geometry is None else reference.conv2d(x, w, b, phi, geometry)
+        return cast(f, z.dtype)
+
+
+def with_callable_activation(
+    z: Tensor, weight: Tensor, bias: Tensor, activation: Callable[[Tensor], Tensor], geometry: Geometry | None
+) -> Tensor:
+    """f with a function of whose derivative nothing is known, and which may have parameters of its own."""
+    inner = None if geometry is None else geometry._replace(groups=1)
+    return reference.in_pieces(
+        z,
+        weight,
+        bias,
+        lambda z, weight, bias: _plain(z, weight, bias, activation, inner),
+        1 if geometry is None else geometry.groups,
+    )
+
+
+# the function may do anything: it stays outside compiled graphs
+_uncompiled = _disable_dynamo(with_callable_activation)
+
+
+def _as_images(z: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A dense layer as a convolution: images of one pixel, a kernel of one position."""
+    return z[:, :, None, None], weight[:, :, None, None]
+
+
+def _forward(z: Tensor, weight: Tensor, bias: Tensor, activation: str, geometry: Geometry | None) -> Tensor:
+    if z.numel() == 0 or weight.numel() == 0:
+        size = () if geometry is None else kernel.output_size(z, weight, geometry)
+        return z.new_zeros(z.shape[0], weight.shape[0], *size)
+    who = choose(z) if activation == "relu" else "torch"
+    if who != "torch":
+        simulated = who == "simulator"
+        if geometry is None:
+            return kernel.linear_forward(z, weight, bias, simulated)
+        return kernel.conv_forward(z, weight, bias, geometry, simulated)
+    with without_autocast(z.device.type):
+        if geometry is None:
+            return reference.forward_in_blocks(*_as_images(z, weight), bias, activation, POINT).flatten(1)
+        return reference.forward_in_blocks(z, weight, bias, activation, geometry)
+
+
+def _backward(
+    grad: Tensor,
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    activation: str,
+    geometry: Geometry | None,
+    needs: tuple[bool, bool, bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    if z.numel() == 0 or weight.numel() == 0:
+        dz, dweight, dbias = (
+            torch.zeros(x.shape, dtype=x.dtype, device=x.device) if need else None
+            for x, need in zip((z, weight, bias), needs, strict=True)
+        )
+        return dz, dweight, dbias
+    who = choose(z) if activation == "relu" else "torch"
+    if who != "torch":
+        simulated = who == "simulator"
+        if geometry is None:
+            return kernel.linear_backward(grad, z, weight, bias, needs, simulated)
+        return kernel.conv_backward(grad, z, weight, bias, geometry, needs, simulated)
+    with without_autocast(z.device.type):
+        if geometry is not None:
+            return reference.backward_in_blocks(grad, z, weight, bias, activation, geometry, needs)
+        images, kernels = _as_images(z, weight)
+        grad = grad[:, :, None, None]
+        dz, dweight, dbias = reference.backward_in_blocks(grad, images, kernels, bias, activation, POINT, needs)
+        return None if dz is None else dz.flatten(1), None if dweight is None else dweight.flatten(1), dbias
+
+
+class _Eager(torch.autograd.Function):
+    """(z, weight, bias) → f, computed by whoever the backend names.
+
+    The backward pass of a graph that is to be differentiated again is plain differentiable maths.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, weight: Tensor, bias: Tensor, setting: _Setting) -> Tensor:
+        ctx.setting = setting
+        ctx.save_for_backward(z, weight, bias)
+        return _forward(z, weight, bias, *setting)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        z, weight, bias = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:3]
+        if torch.is_grad_enabled() or batched(grad):
+            return (*_gradients(grad, (z, weight, bias), ctx.setting, needs), None)
+        return (*_backward(grad, z, weight, bias, ctx.setting.activation, ctx.setting.geometry, needs), None)
+
+
+def _gradients(
+    grad: Tensor, operands: tuple[Tensor, Tensor, Tensor], setting: _Setting, needs: tuple[bool, ...]
+) -> list[Tensor | None]:
+    """The gradients as differentiable functions of everything."""
+    with torch.enable_grad():
+        f = _plain(*operands, ACTIVATIONS[setting.activation], setting.geometry)
+        wanted = [x for x, need in zip(operands, needs, strict=True) if need]
+        found = iter(torch.autograd.grad(f, wanted, grad, create_graph=True))
+    return [next(found) if need else None for need in needs]
+
+
+# --- for the compiler --------------------------------------------------------------------------------------------
+
+
+def _arguments(activation: str, geometry: Geometry) -> tuple[Any, ...]:
+    """As the operators take them."""
+    return (
+        *(list(x) for x in (geometry.stride, geometry.padding, geometry.dilation)),
+        *(geometry.groups, geometry.before, activation),
+    )
+
+
+def _geometry(
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int, before: bool
+) -> Geometry:
+    return Geometry((stride[0], stride[1]), (padding[0], padding[1]), (dilation[0], dilation[1]), groups, before)
+
+
+def _compiled(z: Tensor, weight: Tensor, bias: Tensor, activation: str, geometry: Geometry) -> Tensor:
+    result: Tensor = OP(z, weight, bias, *_arguments(activation, geometry))
+    return result
+
+
+def _op(z: Tensor, weight: Tensor, bias: Tensor, *settings: Any) -> Tensor:
+    *numbers, activation = settings
+    f = _forward(z, weight, bias, activation, _geometry(*numbers))
+    return f.contiguous(memory_format=image_format(z))
+
+
+def _op_fake(z: Tensor, weight: Tensor, bias: Tensor, *settings: Any) -> Tensor:
+    size = kernel.output_size(z, weight, _geometry(*settings[:-1]))
+    return z.new_empty(z.shape[0], weight.shape[0], *size).to(memory_format=image_format(z))
+
+
+def _op_backward(
+    grad: Tensor, z: Tensor, weight: Tensor, bias: Tensor, *settings: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    *numbers, activation, needs = settings
+    found = _backward(grad, z, weight, bias, activation, _geometry(*numbers), tuple(needs))
+    dz, dweight, dbias = (
+        x.new_empty(0)
+        if g is None
+        else g.contiguous(memory_format=image_format(x) if x is z else torch.contiguous_format)
+        for x, g in zip((z, weight, bias), found, strict=True)
+    )
+    return dz, dweight, dbias
+
+
+def _op_backward_fake(
+    grad: Tensor, z: Tensor, weight: Tensor, bias: Tensor, *settings: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    needs = settings[-1]
+    dz, dweight, dbias = (
+        torch.empty(x.shape if need else 0, dtype=x.dtype, device=x.device)
+        for x, need in zip((z, weight, bias), needs, strict=True)
+    )
+    return dz.to(memory_format=image_format(z)) if needs[0] else dz, dweight, dbias
+
+
+_SETTINGS = "int[2] stride, int[2] padding, int[2] dilation, int groups, bool before, str activation"
+_OPERANDS = "Tensor z, Tensor weight, Tensor bias"
+OP = opaque("companion::dac_conv2d", f"({_OPERANDS}, {_SETTINGS}) -> Tensor", _op, _op_fake)
+OP_BACKWARD = opaque(
+    "companion::dac_conv2d_backward",
+    f"(Tensor grad, {_OPERANDS}, {_SETTINGS}, bool[3] needs) -> (Tensor, Tensor, Tensor)",
+    _op_backward,
+    _op_backward_fake,
+)
+
+
+def _op_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:3])
+    ctx.settings = inputs[3:]
+
+
+def _op_autograd(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    needs = list(ctx.needs_input_grad[:3])
+    found = OP_BACKWARD(grad, *ctx.saved_tensors, *ctx.settings, needs)
+    return (*(g if need else None for g, need in zip(found, needs, strict=True)), *(None for _ in ctx.settings))
+
+
+OP.register_autograd(_op_autograd, setup_context=_op_setup)

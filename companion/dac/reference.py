@@ -1,0 +1,424 @@
+r"""DAC in plain torch: every connection has its own bias and its own activation.
+
+.. math:: f_i(z) = \sum_j w_{ij}\,\varphi(b_{ij} + z_j)
+
+:func:`linear` and :func:`conv2d` are this formula as ordinary differentiable tensor maths, which compilers and
+transforms can trace. They hold one number for every sample, output, input and position.
+
+:func:`forward_in_blocks` and :func:`backward_in_blocks` hold a block of these numbers at a time. A dense layer is a
+kernel of one position on an image of one pixel. For a few outputs i and some pixels of some samples they activate
+the inputs once, multiply the matrix (inputs × pixels) by the kernel's (positions × inputs), and add each position's map
+to the output, shifted. The activation is computed as it stands, not as max(z, −b) + b: so a connection that is
+silent contributes exactly nothing, however large its bias.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from companion.cuda.op import cast, image_format
+from companion.dac.kernel import Geometry, output_size
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + eˣ), without the threshold beyond which torch's own is the identity."""
+    return -F.logsigmoid(-x)
+
+
+#: What ``activation`` may name.
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": F.relu,
+    "leaky_relu": F.leaky_relu,
+    "elu": F.elu,
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "softplus": softplus,
+    "identity": lambda x: x,
+}
+
+_aten = torch.ops.aten
+
+#: (g, x, φ(x)) → g φ'(x). At its kink ReLU has slope 0. In place where it can be.
+PULL_BACKS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    # 0 where y ≤ 0, and g where y is NaN
+    "relu": lambda g, x, y: _aten.threshold_backward.grad_input(g, y, 0.0, grad_input=g),
+    "leaky_relu": lambda g, x, y: _aten.leaky_relu_backward(g, x, 0.01, False),
+    "elu": lambda g, x, y: _aten.elu_backward(g, 1.0, 1.0, 1.0, False, x),
+    "silu": lambda g, x, y: _aten.silu_backward(g, x),
+    "gelu": lambda g, x, y: _aten.gelu_backward(g, x),
+    "tanh": lambda g, x, y: _aten.tanh_backward(g, y),
+    "sigmoid": lambda g, x, y: _aten.sigmoid_backward(g, y),
+    "softplus": lambda g, x, y: torch.sigmoid(x).mul_(g),
+    "identity": lambda g, x, y: g,
+}
+
+PAD_ORDERS = ("after", "before")
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float64 for float64, float32 for everything shorter."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+# --- differentiable ----------------------------------------------------------------------------------------------
+
+
+def linear(z: Tensor, weight: Tensor, bias: Tensor, phi: Activation) -> Tensor:
+    """f of the rows of ``z`` (N, m), with a number for every (sample, output, input)."""
+    # Σ_j w_ij φ(b_ij + z_j)
+    return (weight * phi(z.unsqueeze(-2) + bias)).sum(-1)
+
+
+def conv2d(z: Tensor, weight: Tensor, bias: Tensor, phi: Activation, geometry: Geometry) -> Tensor:
+    """f of the images ``z`` (N, m, H, W), with a number for every (sample, output, input, position)."""
+    if geometry.before:
+        z = F.pad(z, (geometry.padding[1],) * 2 + (geometry.padding[0],) * 2)
+        geometry = geometry._replace(padding=(0, 0))
+    if bias.ndim == 4:
+        return _by_positions(z, weight, bias, phi, geometry)
+    # φ(b_ij + z_j) is computed once and met by every position of the kernel
+    y = phi(_paired(z, weight, geometry.groups) + bias[:, :, None, None]).flatten(1, 2)
+    return F.conv2d(y, weight, None, geometry.stride, geometry.padding, geometry.dilation, weight.shape[0])
+
+
+def _paired(z: Tensor, weight: Tensor, groups: int) -> Tensor:
+    """(N, m, H, W) → (N, n, m/groups, H, W): to every output the inputs that it sees."""
+    n, own = weight.shape[:2]
+    N, _, H, W = z.shape
+    return z.view(N, groups, 1, own, H, W).expand(-1, -1, n // groups, -1, -1, -1).flatten(1, 2)
+
+
+def _by_positions(z: Tensor, weight: Tensor, bias: Tensor, phi: Activation, geometry: Geometry) -> Tensor:
+    size = output_size(z, weight, geometry)
+    total = z.new_zeros(z.shape[0], weight.shape[0], *size)
+    for sweep in sweeps((z.shape[2], z.shape[3]), (weight.shape[2], weight.shape[3]), size, geometry, single=True):
+        (((p, q), (rows, columns), _),) = sweep.meetings
+        window = _paired(z[:, :, sweep.rows, sweep.columns], weight, geometry.groups)
+        # Σ_j w_ijp φ(b_ijp + z_jp)
+        part = (weight[:, :, p, q, None, None] * phi(window + bias[:, :, p, q, None, None])).sum(2)
+        around = (columns.start, size[1] - columns.stop, rows.start, size[0] - rows.stop)
+        total = total + F.pad(part, around)
+    return total
+
+
+# --- which pixels meet which positions of the kernel -------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """Pixels of one axis at the stride's distance, and the positions of the kernel that meet some of them.
+
+    ``meetings``: the position, the outputs where it meets a pixel, and these pixels, counted within the line.
+    """
+
+    pixels: slice
+    meetings: tuple[tuple[int, slice, slice], ...]
+
+
+class Sweep(NamedTuple):
+    """The same for both axes."""
+
+    rows: slice
+    columns: slice
+    meetings: tuple[tuple[tuple[int, int], tuple[slice, slice], tuple[slice, slice]], ...]
+
+    @property
+    def pixels(self) -> int:
+        """How many."""
+        return _length(self.rows) * _length(self.columns)
+
+
+def _length(pixels: slice) -> int:
+    return len(range(pixels.start, pixels.stop, pixels.step))
+
+
+def lines(size: int, kernel: int, outputs: int, stride: int, padding: int, dilation: int, single: bool) -> list[Line]:
+    """The lines of one axis: one for each remainder that offsets leave by the stride; ``single``: one a position."""
+    found: dict[int, list[tuple[int, int, int, int]]] = {}
+    for p in range(kernel):
+        offset = p * dilation - padding
+        # 0 ≤ o·stride + offset < size
+        first, last = max(0, -(offset // stride)), min(outputs, (size - 1 - offset) // stride + 1)
+        if first < last:
+            found.setdefault(p if single else offset % stride, []).append((p, first, last, first * stride + offset))
+    result = []
+    for members in found.values():
+        start = min(begin for *_, begin in members)
+        stop = max(begin + (last - first - 1) * stride + 1 for _, first, last, begin in members)
+        own = [(begin - start) // stride for *_, begin in members]
+        meetings = [
+            (p, slice(first, last), slice(o, o + last - first))
+            for (p, first, last, _), o in zip(members, own, strict=True)
+        ]
+        result.append(Line(slice(start, stop, stride), tuple(meetings)))
+    return result
+
+
+def part_of(line: Line, begin: int, end: int) -> Line:
+    """The line's pixels ``begin`` to ``end`` alone."""
+    start, stop, stride = line.pixels.start, line.pixels.stop, line.pixels.step
+    kept = []
+    for p, outputs, own in line.meetings:
+        low, high = max(own.start, begin), min(own.stop, end)
+        if low < high:
+            first = outputs.start + low - own.start
+            kept.append((p, slice(first, first + high - low), slice(low - begin, high - begin)))
+    return Line(slice(start + begin * stride, min(start + (end - 1) * stride + 1, stop), stride), tuple(kept))
+
+
+def sweeps(
+    image: tuple[int, int],
+    kernel: tuple[int, int],
+    size: tuple[int, int],
+    geometry: Geometry,
+    single: bool,
+    most: int | None = None,
+) -> list[Sweep]:
+    """Every meeting of a pixel and a position, once.
+
+    ``single``: one position in each sweep. ``most``: no more pixels than this, unless one row alone has more.
+    """
+    rows, columns = (
+        lines(image[d], kernel[d], size[d], geometry.stride[d], geometry.padding[d], geometry.dilation[d], single)
+        for d in (0, 1)
+    )
+    if most is not None and columns:
+        height = max(1, most // max(_length(column.pixels) for column in columns))
+        rows = [
+            part_of(row, begin, min(begin + height, _length(row.pixels)))
+            for row in rows
+            for begin in range(0, _length(row.pixels), height)
+        ]
+    return [_crossed(row, column) for row, column in itertools.product(rows, columns) if row.meetings]
+
+
+def _crossed(row: Line, column: Line) -> Sweep:
+    meetings = tuple(
+        ((p, q), (above, left), (own_rows, own_columns))
+        for (p, above, own_rows), (q, left, own_columns) in itertools.product(row.meetings, column.meetings)
+    )
+    return Sweep(row.pixels, column.pixels, meetings)
+
+
+# --- in pieces, for autograd -------------------------------------------------------------------------------------
+
+#: Activations φ(b + z) in a piece.
+PIECE = 2**19
+
+
+def in_pieces(
+    z: Tensor, weight: Tensor, bias: Tensor, function: Callable[[Tensor, Tensor, Tensor], Tensor], groups: int
+) -> Tensor:
+    """f by ``function`` on some samples and outputs at a time; each piece is computed again backwards.
+
+    ``function`` is :func:`linear` or :func:`conv2d` for one group. The gradient reaches whatever it has learned.
+    """
+    (n, own), each = weight.shape[:2], weight.shape[0] // groups
+    numbers = own * math.prod(z.shape[2:]) * (math.prod(weight.shape[2:]) if bias.ndim == 4 else 1)
+    outputs = min(each, max(1, PIECE // max(numbers, 1)))
+    samples = max(1, PIECE // max(numbers * outputs, 1))
+    if samples >= z.shape[0] and outputs == n:
+        return function(z, weight, bias)
+    weights, biases = ([torch.split(group, outputs) for group in torch.split(x, each)] for x in (weight, bias))
+    return torch.cat(
+        [
+            torch.cat(
+                [
+                    checkpoint(function, inputs, w, b, use_reentrant=False)
+                    for inputs, ws, bs in zip(torch.split(some, own, 1), weights, biases, strict=True)
+                    for w, b in zip(ws, bs, strict=True)
+                ],
+                1,
+            )
+            for some in torch.split(z, samples)
+        ]
+    )
+
+
+# --- in blocks ---------------------------------------------------------------------------------------------------
+
+#: Activations φ(b + z) in a block, and inputs × pixels in a tile, from which it is made: both stay in the cache.
+BLOCK = 2**19
+TILE = 2**16
+
+
+def forward_in_blocks(z: Tensor, weight: Tensor, bias: Tensor, activation: str, geometry: Geometry) -> Tensor:
+    """f of the images ``z`` (N, m, H, W)."""
+    plan = _Plan(z, weight, bias, geometry)
+    shape = (z.shape[0], weight.shape[0], *plan.size)
+    out = torch.empty(shape, dtype=z.dtype, device=z.device, memory_format=image_format(z))
+    for samples in plan.samples:
+        part = torch.zeros_like(out[samples], dtype=plan.dtype)
+        for tile in plan.tiles(z[samples]):
+            tile.forward(part, activation)
+        out[samples] = part
+    return out
+
+
+def backward_in_blocks(
+    grad: Tensor,
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    activation: str,
+    geometry: Geometry,
+    needs: tuple[bool, bool, bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of z, weight and bias that are needed."""
+    plan = _Plan(z, weight, bias, geometry)
+    grad_z = torch.empty(z.shape, dtype=z.dtype, device=z.device, memory_format=image_format(z)) if needs[0] else None
+    grad_weight = torch.zeros_like(plan.weight) if needs[1] else None
+    grad_bias = torch.zeros_like(plan.bias) if needs[2] else None
+    for samples in plan.samples:
+        part = None if grad_z is None else torch.zeros_like(plan.padded(z[samples]), dtype=plan.dtype)
+        for tile in plan.tiles(z[samples]):
+            tile.backward(grad[samples], activation, part, grad_weight, grad_bias)
+        if grad_z is not None and part is not None:
+            grad_z[samples] = plan.unpadded(part)
+    return grad_z, *plan.gradients(grad_weight, grad_bias, weight, bias)
+
+
+class _Plan:
+    """What one pass has in common for all samples: the parameters in the dtype of the computation, and the order."""
+
+    def __init__(self, z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> None:
+        self.dtype = compute_dtype(z.dtype)
+        self.groups, self.per_weight = geometry.groups, bias.ndim == 4
+        self.weight = weight.to(self.dtype).flatten(2).transpose(1, 2).contiguous()  # (n, positions, m/groups)
+        # (1, n, m/groups), or a bias for every position
+        self.bias = bias.to(self.dtype).reshape(*bias.shape[:2], -1).permute(2, 0, 1).contiguous()
+        kernel, own = (weight.shape[2], weight.shape[3]), weight.shape[1]
+        self.size = output_size(z, weight, geometry)
+        self.padding = geometry.padding if geometry.before else (0, 0)
+        image = z.shape[2] + 2 * self.padding[0], z.shape[3] + 2 * self.padding[1]
+        inner = geometry._replace(padding=(0, 0)) if geometry.before else geometry
+        self.sweeps = sweeps(image, kernel, self.size, inner, self.per_weight, most=TILE // own)
+        self.positions = [[p * kernel[1] + q for (p, q), *_ in sweep.meetings] for sweep in self.sweeps]
+        step = max(1, TILE // (own * max((sweep.pixels for sweep in self.sweeps), default=1)))
+        self.samples = [slice(s, s + step) for s in range(0, z.shape[0], step)]
+
+    def padded(self, z: Tensor) -> Tensor:
+        """What the activation sees."""
+        if self.padding == (0, 0):
+            return z
+        return F.pad(z, (self.padding[1],) * 2 + (self.padding[0],) * 2)
+
+    def unpadded(self, z: Tensor) -> Tensor:
+        """The image again."""
+        h, w = self.padding
+        return z[:, :, h : z.shape[2] - h, w : z.shape[3] - w]
+
+    def tiles(self, z: Tensor) -> Iterator[_Tile]:
+        """All that these samples and the parameters are to do with each other."""
+        image = self.padded(z)
+        n, own = self.weight.shape[0] // self.groups, self.weight.shape[2]
+        for sweep, positions in zip(self.sweeps, self.positions, strict=True):
+            for group in range(self.groups):
+                outputs, channels = slice(group * n, (group + 1) * n), slice(group * own, (group + 1) * own)
+                yield _Tile(self, image, sweep, positions, outputs, channels)
+
+    def gradients(
+        self, grad_weight: Tensor | None, grad_bias: Tensor | None, weight: Tensor, bias: Tensor
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """From the layouts of the plan to those of the parameters."""
+        return (
+            None if grad_weight is None else _laid_out(grad_weight.transpose(1, 2), weight),
+            None if grad_bias is None else _laid_out(grad_bias.permute(1, 2, 0), bias),
+        )
+
+
+def _laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
+    return cast(gradient.reshape(parameter.shape).contiguous(), parameter.dtype)
+
+
+class _Tile:
+    """Some pixels of some samples, the inputs of one group, and the positions of the kernel that meet these pixels."""
+
+    def __init__(
+        self, plan: _Plan, image: Tensor, sweep: Sweep, positions: list[int], outputs: slice, channels: slice
+    ) -> None:
+        self.sweep, self.positions, self.outputs = sweep, positions, outputs
+        self.region = (slice(None), channels, sweep.rows, sweep.columns)
+        seen = image[self.region]
+        self.shape = seen.shape[0], *seen.shape[2:]
+        self.weight = plan.weight if len(positions) == plan.weight.shape[1] else plan.weight[:, positions]
+        self.bias_row = positions[0] if plan.per_weight else 0
+        self.bias = plan.bias[self.bias_row].unsqueeze(2)  # (n, m, 1)
+        matrix = seen.transpose(0, 1).flatten(1).to(plan.dtype)
+        # (m, pixels), in memory the longer dimension last
+        self.matrix = matrix.contiguous() if matrix.shape[1] >= matrix.shape[0] else matrix.t().contiguous().t()
+        self.step = min(outputs.stop - outputs.start, max(1, BLOCK // self.matrix.numel()))
+
+    def room(self) -> Tensor:
+        """For a block of activations (outputs, m, pixels), in memory like the matrix."""
+        return torch.empty_strided(
+            (self.step, *self.matrix.shape),
+            (self.matrix.numel(), *self.matrix.stride()),
+            dtype=self.matrix.dtype,
+            device=self.matrix.device,
+        )
+
+    def blocks(self) -> Iterator[tuple[slice, int]]:
+        """Some outputs at a time, and how many."""
+        for i in range(self.outputs.start, self.outputs.stop, self.step):
+            stop = min(i + self.step, self.outputs.stop)
+            yield slice(i, stop), stop - i
+
+    def as_images(self, maps: Tensor) -> Tensor:
+        """(outputs, positions, pixels) → (samples, positions, outputs, rows, columns), the same memory."""
+        return maps.view(*maps.shape[:2], *self.shape).transpose(0, 2)
+
+    def forward(self, out: Tensor, activation: str) -> None:
+        """Add to the outputs of these samples."""
+        room = self.room()
+        for outputs, n in self.blocks():
+            # the map of position p: Σ_j w_ijp φ(b_ij + z_j); it belongs where the position meets the pixels
+            _, y = self.activated(outputs, activation, room[:n])
+            images = self.as_images(torch.bmm(self.weight[outputs], y))
+            for e, (_, there, here) in enumerate(self.sweep.meetings):
+                out[:, outputs, there[0], there[1]].add_(images[:, e, :, here[0], here[1]])
+
+    def activated(self, outputs: slice, activation: str, room: Tensor) -> tuple[Tensor, Tensor]:
+        """x = b + z and φ(x), the same memory for ReLU."""
+        x = torch.add(self.matrix, self.bias[outputs], out=room)
+        return x, x.clamp_min_(0.0) if activation == "relu" else ACTIVATIONS[activation](x)
+
+    def backward(
+        self, grad: Tensor, activation: str, grad_z: Tensor | None, grad_weight: Tensor | None, grad_bias: Tensor | None
+    ) -> None:
+        """Add to the gradients of these samples and of the parameters."""
+        rooms = self.room(), self.room()
+        total = torch.zeros_like(self.matrix)
+        # the gradient of each position's map; it is 0 where the position meets no pixel
+        maps = self.matrix.new_zeros(self.step, len(self.positions), self.matrix.shape[1])
+        for outputs, n in self.blocks():
+            g, images = maps[:n], self.as_images(maps[:n])
+            for e, (_, there, here) in enumerate(self.sweep.meetings):
+                images[:, e, :, here[0], here[1]] = grad[:, outputs, there[0], there[1]]
+            # Σ_p w_ijp g_ip, then times φ'(b_ij + z_j)
+            slopes = torch.bmm(self.weight[outputs].transpose(1, 2), g, out=rooms[1][:n])
+            x, y = self.activated(outputs, activation, rooms[0][:n])
+            slopes = PULL_BACKS[activation](slopes, x, y)
+            if grad_weight is not None:
+                part = torch.bmm(g, y.transpose(1, 2))
+                if len(self.positions) == grad_weight.shape[1]:
+                    grad_weight[outputs] += part
+                else:
+                    grad_weight[outputs, self.positions] += part
+            if grad_bias is not None:
+                grad_bias[self.bias_row, outputs] += slopes.sum(2)
+            if grad_z is not None:
+                total += slopes.sum(0)
+        if grad_z is not None:
+            grad_z[self.region] += total.reshape(-1, *self.shape).transpose(0, 1)

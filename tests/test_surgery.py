@@ -1,0 +1,652 @@
+"""A converted network computes what the original did, or what the paper's rule makes of it."""
+
+from __future__ import annotations
+
+import copy
+import random
+from itertools import pairwise
+
+import pytest
+import torch
+import torchvision
+from torch import fx, nn
+from torch.nn import functional as F
+
+from companion import AGLU, DACConv2d, DACLinear, MultiBias, models, replace_activations, to_dac, to_multibias
+from companion.surgery import ChannelBias, PreActivated
+
+BIASED = (nn.Linear, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
+
+
+def trained(model: nn.Module) -> nn.Module:
+    """The network in float64, with biases, scales and statistics as after some training, and without dropout."""
+    for module in model.modules():
+        if isinstance(module, BIASED) and module.bias is not None:
+            nn.init.normal_(module.bias, std=0.3)
+        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.running_mean, std=0.3)
+            nn.init.uniform_(module.running_var, 0.5, 2.0)
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model.double()
+
+
+def assert_same(converted: nn.Module, model: nn.Module, x: torch.Tensor) -> None:
+    """Equal outputs in evaluation and in training, and equal running statistics of what follows."""
+    for mode in (False, True, False):
+        converted.train(mode)
+        model.train(mode)
+        torch.testing.assert_close(converted(x), model(x), rtol=1e-8, atol=1e-8)
+
+
+def kinds(model: nn.Module, *wanted: type[nn.Module]) -> list[str]:
+    return [name for name, module in model.named_modules() if isinstance(module, wanted)]
+
+
+def vgg11(norm: bool) -> nn.Module:
+    """torchvision's, with a head of less than a hundred million weights."""
+    model = (torchvision.models.vgg11_bn if norm else torchvision.models.vgg11)(num_classes=2, init_weights=False)
+    model.classifier[0], model.classifier[3], model.classifier[6] = (
+        nn.Linear(25088, 16),
+        nn.Linear(16, 16),
+        nn.Linear(16, 10),
+    )
+    return model
+
+
+class Plain(nn.Sequential):
+    """Biases in every layer, both kinds of pooling between convolutions, and a head of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            *(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2)),
+            *(
+                nn.Conv2d(6, 8, 3, stride=2, padding=2, dilation=2, groups=2),
+                nn.BatchNorm2d(8),
+                nn.ReLU(),
+                nn.AvgPool2d(2),
+            ),
+            *(nn.Conv2d(8, 4, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.5)),
+            *(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5)),
+        )
+
+
+# Plain and pre-activated networks: the paper's, torchvision's, and one with everything in it.
+SAME = {
+    "mlp": lambda: (models.build("mlp", (3, 16, 16), 10, nn.ReLU), 16),
+    "vgg20_16": lambda: (models.vgg20_16(3, 10), 8),
+    "vgg14_32": lambda: (models.vgg14_32(3, 10), 8),
+    "resnet20_v2": lambda: (models.resnet20(3, 10, version="v2"), 8),
+    "resnet32_v2_wide": lambda: (models.resnet32(3, 10, version="v2", width=2), 8),
+    "plain": lambda: (Plain(), 32),
+    "torchvision_vgg11": lambda: (vgg11(False), 32),
+    "torchvision_vgg11_bn": lambda: (vgg11(True), 32),
+    "torchvision_squeezenet": lambda: (torchvision.models.squeezenet1_1(num_classes=10), 48),
+    "torchvision_densenet": lambda: (torchvision.models.DenseNet(8, (2, 3), 8, num_classes=10), 32),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_plain_or_pre_activated_network_computes_what_it_did(name: str, shared: bool) -> None:
+    model, size = SAME[name]()
+    model = trained(model)
+    converted = to_dac(model, shared=shared)
+    assert len(kinds(converted, PreActivated if shared else (DACLinear, DACConv2d))) >= 2
+    assert_same(converted, model, torch.randn(4, 3, size, size).double())
+
+
+def test_float32_and_channels_last_too() -> None:
+    model = trained(models.vgg14_32(3, 10)).float().eval()
+    x = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(to_dac(model)(x), model(x), rtol=1e-5, atol=1e-5)
+    last = {"memory_format": torch.channels_last}
+    torch.testing.assert_close(to_dac(model.to(**last))(x.to(**last)), model(x), rtol=1e-5, atol=1e-5)
+
+
+# --- residual networks of the first kind -------------------------------------------------------------------------
+
+
+def pre_activated_cifar(model: models.CifarResNet, x: torch.Tensor) -> torch.Tensor:
+    """The paper's rule with shared biases, written down: nothing but additions on the skip connection."""
+    stream = model.stem_norm(model.stem(x))
+    for block in model.blocks:
+        branch = block.first_norm(block.first(F.relu(stream)))
+        branch = block.second_norm(block.second(F.relu(branch)))
+        skip = stream[:, :, :: block.stride, :: block.stride]
+        zeros = skip.new_zeros(len(skip), branch.shape[1] - skip.shape[1], *skip.shape[2:])
+        stream = branch + torch.cat([skip, zeros], 1)
+    return model.head(F.relu(stream).mean((2, 3)))
+
+
+def pre_activated_torchvision(model: torchvision.models.ResNet, x: torch.Tensor) -> torch.Tensor:
+    """The same for torchvision's networks: with a pool after the stem and convolutions on some skip connections."""
+    stream = model.maxpool(model.bn1(model.conv1(x)))
+    for block in (*model.layer1, *model.layer2, *model.layer3, *model.layer4):
+        active = F.relu(stream)
+        branch = block.bn2(block.conv2(F.relu(block.bn1(block.conv1(active)))))
+        stream = branch + (stream if block.downsample is None else block.downsample(active))
+    return model.fc(F.relu(stream).mean((2, 3)))
+
+
+FIRST_KIND = {
+    "resnet20": (lambda: models.resnet20(3, 10), pre_activated_cifar, 16),
+    "torchvision_resnet18": (lambda: torchvision.models.resnet18(num_classes=10), pre_activated_torchvision, 64),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_KIND)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_residual_network_loses_the_activation_on_its_skip_connections(name: str, shared: bool) -> None:
+    make, expected, size = FIRST_KIND[name]
+    model = trained(make())
+    converted = to_dac(model, shared=shared)
+    x = torch.randn(4, 3, size, size).double()
+    for mode in (False, True):
+        converted.train(mode)
+        model.train(mode)
+        torch.testing.assert_close(converted(x), expected(model, x), rtol=1e-8, atol=1e-8)
+    model.eval()
+    assert (converted.eval()(x) - model(x)).abs().max() > 1e-3
+
+
+def test_the_biases_of_a_residual_stream_add_up() -> None:
+    model = trained(models.resnet20(3, 10))
+    converted = to_dac(model)
+    # Two blocks have added their shifts to the stem's before the third block reads the stream.
+    expected = model.stem_norm.bias + model.blocks[0].second_norm.bias + model.blocks[1].second_norm.bias
+    bias = converted.get_submodule("blocks.2.first").bias
+    torch.testing.assert_close(bias, expected.expand(16, 16))
+    # The new channels of a stage begin with zeros.
+    wider = converted.get_submodule("blocks.4.first").bias - model.blocks[3].second_norm.bias
+    assert torch.equal(wider[:, 16:], torch.zeros(32, 16).double())
+    assert wider[:, :16].abs().min() > 0
+
+
+# --- what moves, and what stays ----------------------------------------------------------------------------------
+
+
+def test_biases_move_from_where_they_were_to_all_pairs() -> None:
+    model = trained(
+        nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    )
+    converted = to_dac(model)
+    assert {name: tuple(p.shape) for name, p in converted.named_parameters()} == {
+        "0.weight": (3, 4),
+        "0.bias": (3,),
+        "1.weight": (3,),
+        "3.weight": (5, 3),
+        "3.bias": (5, 3),
+        "5.weight": (2, 5),
+        "5.bias": (2, 5),
+        "_5_bias.bias": (2,),
+    }
+    assert torch.equal(converted.get_submodule("3").weight, model[3].weight)
+    assert torch.equal(converted.get_submodule("3").bias, model[1].bias.expand(5, 3))
+    assert torch.equal(converted.get_submodule("5").bias, model[3].bias.expand(2, 5))
+    assert torch.equal(converted.get_submodule("_5_bias").bias, model[5].bias)
+
+
+def test_flattening_repeats_the_bias_of_a_channel_for_its_pixels() -> None:
+    model = trained(nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 3)))
+    converted = to_dac(model)
+    assert torch.equal(converted.get_submodule("4").bias, model[0].bias.repeat_interleave(4).expand(3, 8))
+    assert_same(converted, model, torch.randn(2, 1, 6, 6).double())
+
+
+def test_groups_get_the_biases_of_their_own_inputs() -> None:
+    model = trained(nn.Sequential(nn.Conv2d(1, 4, 1), nn.ReLU(), nn.Conv2d(4, 6, 1, groups=2)))
+    bias = to_dac(model).get_submodule("2").bias
+    expected = torch.cat([model[0].bias[:2].expand(3, 2), model[0].bias[2:].expand(3, 2)])
+    assert torch.equal(bias, expected)
+
+
+def test_an_activation_before_average_pooling_stays_and_keeps_its_biases() -> None:
+    model = trained(
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(5, 2, 1))
+    )
+    converted = to_dac(model)
+    assert kinds(converted, nn.ReLU) == ["3"]
+    # The second convolution is a DAC now, without a bias of its output.
+    assert torch.equal(converted.get_submodule("_2_bias").bias, model[2].bias)
+    assert isinstance(converted.get_submodule("5"), nn.Conv2d)
+    assert_same(converted, model, torch.randn(2, 3, 8, 8).double())
+
+
+def test_a_shift_that_nobody_else_needs_stays_in_its_normalisation() -> None:
+    converted = to_dac(models.vgg20_16(3, 10))
+    assert [norm.bias is None for norm in converted.norms.children()] == [True] * 18 + [False]
+    assert kinds(converted, ChannelBias) == []
+
+
+@pytest.mark.parametrize(
+    ("activation", "between"),
+    [
+        (nn.SiLU, nn.MaxPool2d(2)),
+        (nn.GELU, nn.MaxPool2d(2)),
+        (nn.ReLU, nn.ZeroPad2d(1)),
+        (nn.ReLU, nn.Upsample(scale_factor=2)),
+    ],
+)
+def test_an_activation_that_does_not_commute_stays(activation: type[nn.Module], between: nn.Module) -> None:
+    model = trained(
+        nn.Sequential(nn.Conv2d(3, 4, 3), activation(), nn.Conv2d(4, 4, 3), activation(), between, nn.Conv2d(4, 4, 1))
+    )
+    converted = to_dac(model)
+    assert kinds(converted, DACConv2d) == ["2"]
+    assert_same(converted, model, torch.randn(2, 3, 9, 9).double())
+
+
+@pytest.mark.parametrize(
+    "activation", [nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SiLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.Softplus]
+)
+def test_every_named_activation_moves(activation: type[nn.Module]) -> None:
+    model = trained(nn.Sequential(nn.Linear(4, 3), activation(), nn.Linear(3, 2)))
+    converted = to_dac(model)
+    assert kinds(converted, DACLinear) == ["2"]
+    assert_same(converted, model, torch.randn(5, 4).double())
+
+
+@pytest.mark.parametrize(
+    "activation", [nn.LeakyReLU(0.2), nn.ELU(2.0), nn.GELU("tanh"), nn.PReLU(), AGLU(), nn.ReLU6()]
+)
+def test_other_activations_stay(activation: nn.Module) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), activation, nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+    assert kinds(to_dac(model), DACLinear) == ["4"]
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Conv2d(4, 4, 3, groups=4), nn.Conv2d(4, 1, 3), nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular")]
+)
+def test_a_layer_that_gains_nothing_stays_as_it_is(layer: nn.Module) -> None:
+    model = trained(nn.Sequential(nn.Conv2d(1, 4, 1), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.ReLU(), layer))
+    converted = to_dac(model)
+    assert kinds(converted, DACConv2d) == ["2"]
+    assert_same(converted, model, torch.randn(2, 1, 5, 5).double())
+
+
+def test_a_layer_that_is_called_twice_stays() -> None:
+    twice = nn.Linear(4, 4)
+    model = trained(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), twice, nn.ReLU(), twice, nn.ReLU(), nn.Linear(4, 4)))
+    converted = to_dac(model)
+    assert kinds(converted, DACLinear) == ["6"]
+    assert_same(converted, model, torch.randn(3, 4).double())
+
+
+class Functional(nn.Module):
+    """Two convolutions and an activation between them, called in one of many ways."""
+
+    def __init__(self, call) -> None:
+        super().__init__()
+        self.first, self.second, self.call = nn.Conv2d(2, 3, 3), nn.Conv2d(3, 4, 3), call
+
+    def forward(self, x):
+        return self.second(self.call(self.first(x)))
+
+
+CALLS = {
+    "F.relu": F.relu,
+    "F.relu in place": lambda x: F.relu(x, inplace=True),
+    "F.relu in place by position": lambda x: F.relu(x, True),
+    "torch.relu": torch.relu,
+    "method": lambda x: x.relu(),
+    "method in place": lambda x: x.relu_(),
+    "F.relu_": F.relu_,
+    "torch.tanh": torch.tanh,
+    "sigmoid_": lambda x: x.sigmoid_(),
+    "max pooling": lambda x: F.max_pool2d(F.relu(x), 2),
+    "slices": lambda x: F.relu(x)[:, :, ::2, 1:],
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_activation_may_be_called_in_any_way(call: str) -> None:
+    model = trained(Functional(CALLS[call]))
+    converted = to_dac(model)
+    assert kinds(converted, DACConv2d) == ["second"]
+    assert_same(converted, model, torch.randn(2, 2, 9, 9).double())
+
+
+@pytest.mark.parametrize(
+    "call", [lambda x: F.leaky_relu(x, 0.3), lambda x: F.elu(x, 2.0), lambda x: F.gelu(x, approximate="tanh")]
+)
+def test_a_function_with_other_settings_stays(call) -> None:
+    with pytest.raises(ValueError, match="in Functional no activation"):
+        to_dac(Functional(call))
+
+
+class Overwriting(nn.Module):
+    """What is read after it was overwritten is what it was overwritten with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.left, self.right = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        y = self.stem(x)
+        active = F.relu(y)
+        y += x.mean(1, keepdim=True)
+        left = self.left(active)
+        z = self.stem.bias.sum() + y
+        F.relu(y, inplace=True)
+        return left + self.right(y) + z.mean(1, keepdim=True)
+
+
+def test_values_that_are_overwritten_are_followed() -> None:
+    model = trained(Overwriting())
+    converted = to_dac(model)
+    assert kinds(converted, DACConv2d) == ["left", "right"]
+    assert_same(converted, model, torch.randn(2, 2, 5, 5).double())
+
+
+def test_an_assignment_in_place_is_refused() -> None:
+    def assign(x):
+        x[:, 0] = 0
+        return F.relu(x)
+
+    with pytest.raises(ValueError, match=r"cannot trace the forward of Functional .* does not support item assignment"):
+        to_dac(Functional(assign))
+
+
+class TwoReaders(nn.Module):
+    """One sum is read by an activation and by a normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.left, self.right = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        y = self.stem(x)
+        return self.left(F.relu(y)) + self.right(self.norm(y))
+
+
+def test_a_bias_before_a_normalisation_is_taken_off_its_running_mean() -> None:
+    model = trained(TwoReaders())
+    converted = to_dac(model)
+    moved = model.norm.running_mean - converted.get_submodule("norm").running_mean
+    torch.testing.assert_close(moved, model.stem.bias.detach())
+    assert_same(converted, model, torch.randn(2, 2, 5, 5).double())
+
+
+def test_dropout_drops_the_value_before_its_bias() -> None:
+    model = trained(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Dropout(0.5), nn.Linear(3, 2, bias=False)))
+    model[2].p = 1.0
+    converted = to_dac(model).train()
+    expected = model[3](F.relu(model[0].bias))
+    torch.testing.assert_close(converted(torch.randn(1, 4).double()), expected[None])
+
+
+class WithDropout(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.second(F.dropout(F.relu(self.first(x)), 0.5, training=self.training))
+
+
+def test_dropout_as_a_function_follows_the_mode_of_the_converted_network() -> None:
+    model = WithDropout().eval()
+    converted = to_dac(model)
+    x = torch.randn(3, 64)
+    torch.testing.assert_close(converted(x), model(x))
+    converted.train()
+    assert not torch.allclose(converted(x), converted(x))
+
+
+class Random(nn.Module):
+    """A random graph of everything that is followed; sums only of values that no activation has seen."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.draw = random.Random(seed)
+        self.layers = nn.ModuleList()
+        self.plan: list[tuple[str, list[int]]] = []
+        fresh, kinds = (
+            {0: False},
+            ["conv", "conv", "norm", "relu", "relu", "add", "cat", "maxpool", "avgpool", "slice", "pad"],
+        )
+        self.channels = [4]
+        for step in range(1, 25):
+            kind = self.draw.choice(kinds)
+            operands = [self.draw.randrange(max(0, step - 6), step) for _ in range(2 if kind in ("add", "cat") else 1)]
+            channels = self.channels[operands[0]]
+            if kind == "add":
+                same = [i for i in range(step) if self.channels[i] == channels and fresh[i]]
+                if not same:
+                    kind = "relu"
+                operands = self.draw.choices(same, k=2) if same else operands[:1]
+            if kind == "cat" and channels + self.channels[operands[1]] > 12:
+                kind, operands = "conv", operands[:1]
+            self.layers.append(self.layer(kind, channels))
+            self.channels.append(
+                {"conv": 4, "cat": channels + self.channels[operands[-1]], "pad": channels + 2}.get(kind, channels)
+            )
+            fresh[step] = kind in ("conv", "norm", "add") or (kind != "relu" and all(fresh[i] for i in operands))
+            self.plan.append((kind, operands))
+        self.head = nn.Linear(sum(self.channels), 3)
+
+    def layer(self, kind: str, channels: int) -> nn.Module:
+        match kind:
+            case "conv":
+                return nn.Conv2d(channels, 4, 3, padding=1, bias=self.draw.random() < 0.7)
+            case "norm":
+                return nn.BatchNorm2d(channels)
+            case "relu":
+                return self.draw.choice([nn.ReLU, nn.Tanh, nn.SiLU, nn.Sigmoid])()
+            case "maxpool":
+                return nn.MaxPool2d(3, stride=1, padding=1)
+            case "avgpool":
+                return nn.AvgPool2d(3, stride=1, padding=1, count_include_pad=self.draw.random() < 0.5)
+        return nn.Identity()
+
+    def forward(self, x):
+        values = [x]
+        for (kind, operands), layer in zip(self.plan, self.layers, strict=True):
+            given = [values[i] for i in operands]
+            match kind:
+                case "add":
+                    values.append(given[0] + given[1])
+                case "cat":
+                    values.append(torch.cat(given, 1))
+                case "slice":
+                    values.append(given[0][:, :, :, :])
+                case "pad":
+                    values.append(F.pad(given[0], (0, 0, 0, 0, 1, 1)))
+                case _:
+                    values.append(layer(given[0]))
+        return self.head(torch.cat([value.mean((2, 3)) for value in values], 1))
+
+
+def test_random_networks_compute_what_they_did() -> None:
+    converted = 0
+    for seed in range(120):
+        model = trained(Random(seed))
+        x = torch.randn(3, 4, 5, 5).double()
+        try:
+            network = to_dac(model)
+        except ValueError:
+            # There is nothing to convert.
+            continue
+        converted += len(kinds(network, DACConv2d))
+        assert_same(network, model, x)
+    # Enough of them had something to convert.
+    assert converted > 80
+
+
+# --- options -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_layer_may_filter_the_input_too() -> None:
+    model = trained(models.vgg14_32(3, 10)).eval()
+    converted = to_dac(model, first=True)
+    layer = converted.get_submodule("convolutions.0")
+    assert isinstance(layer, DACConv2d)
+    assert torch.equal(layer.bias, torch.zeros(32, 3).double())
+    x = torch.randn(2, 3, 8, 8).double()
+    torch.testing.assert_close(converted(x), model(F.relu(x)))
+    assert not torch.allclose(converted(x), model(x))
+
+
+def test_the_first_layer_must_gain_from_it() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 1, 3), nn.ReLU(), nn.Conv2d(1, 3, 3))
+    with pytest.raises(ValueError, match="first: the first layer, 0, is Conv2d"):
+        to_dac(model, first=True)
+    with pytest.raises(ValueError, match=r"first: the network calls no nn\.Linear"):
+        to_dac(nn.Sequential(nn.ReLU()), first=True)
+
+
+def test_the_ablation_has_a_bias_per_input() -> None:
+    model = models.resnet20(3, 10)
+    shared, unshared = to_dac(model, shared=True), to_dac(model)
+    for name in kinds(unshared, DACConv2d):
+        layer, dac = shared.get_submodule(name), unshared.get_submodule(name)
+        assert layer.bias.shape == dac.bias.shape[1:]
+        assert torch.equal(layer.layer.weight, dac.weight)
+
+
+def test_training_tells_the_biases_of_an_input_apart() -> None:
+    model = to_dac(models.vgg20_16(3, 10))
+    bias = model.get_submodule("convolutions.5").bias
+    assert torch.equal(bias, bias[:1].expand_as(bias))
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    model(torch.randn(4, 3, 8, 8)).square().sum().backward()
+    optimiser.step()
+    assert bias.std(0).min() > 0
+
+
+# --- the network that was given ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("convert", [to_dac, lambda model: to_multibias(model, 2)])
+def test_the_original_is_left_alone_and_shares_nothing(convert) -> None:
+    model = trained(Plain()).eval()
+    before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    converted = convert(model)
+    assert isinstance(converted, fx.GraphModule)
+    assert not converted.training
+    assert model[1].inplace
+    with torch.no_grad():
+        for tensor in (*converted.parameters(), *converted.buffers()):
+            tensor.zero_()
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+    if convert is to_dac:
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_converted_network_can_be_copied_saved_and_loaded() -> None:
+    model = trained(Plain()).eval()
+    converted, other = to_dac(model), to_dac(trained(Plain()))
+    other.load_state_dict(converted.state_dict())
+    x = torch.randn(2, 3, 32, 32).double()
+    assert torch.equal(other.eval()(x), converted(x))
+    assert torch.equal(copy.deepcopy(converted)(x), converted(x))
+
+
+class Deciding(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+def test_a_network_that_cannot_be_traced_says_which_module_and_why() -> None:
+    inner = nn.Sequential(nn.ReLU(), Deciding())
+    model = nn.Sequential(nn.Linear(3, 3), inner, nn.Linear(3, 3))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=r"cannot trace module '1\.1', a Deciding, \(TraceError: symbolically traced"):
+        to_dac(model)
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+    assert list(model.modules())[3] is inner[0]
+
+
+def test_an_example_answers_questions_about_shapes() -> None:
+    model = trained(models.SmallCNN(3, 10))
+    with pytest.raises(ValueError, match=r"cannot trace the forward of SmallCNN .*an example_input may help"):
+        to_dac(model)
+    # On maps of 4 × 4 only the first block is followed by average pooling.
+    converted = to_dac(model, torch.randn(1, 3, 4, 4).double())
+    assert kinds(converted, DACConv2d) == ["convolutions.2"]
+    # Another size of the batch is no other decision.
+    assert_same(converted, model, torch.randn(5, 3, 4, 4).double())
+
+
+def test_nothing_to_convert_is_an_error() -> None:
+    with pytest.raises(ValueError, match="in Sequential no activation"):
+        to_dac(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+    # Every activation comes before average pooling.
+    with pytest.raises(ValueError, match="in SmallCNN no activation"):
+        to_dac(models.SmallCNN(3, 10), torch.randn(1, 3, 32, 32))
+
+
+# --- parameters --------------------------------------------------------------------------------------------------
+
+
+def stages(layers: list[int], width: int) -> list[tuple[int, int]]:
+    """(inputs, outputs) of the convolutions after the first, of three stages."""
+    channels = [width * 2**stage for stage, depth in enumerate(layers) for _ in range(depth)]
+    return list(pairwise(channels))
+
+
+# Metta et al., section 4: nm biases for each convolution instead of the m of the activation before it.
+@pytest.mark.parametrize(
+    ("make", "layers", "width"),
+    [
+        (models.vgg20_16, [7, 6, 6], 16),
+        (models.vgg14_32, [5, 4, 4], 32),
+        (lambda c, k: models.resnet20(c, k, version="v2"), [7, 6, 6], 16),
+        (lambda c, k: models.resnet56(c, k, version="v2"), [19, 18, 18], 16),
+        (lambda c, k: models.resnet20(c, k, version="v2", width=4), [7, 6, 6], 64),
+    ],
+)
+def test_the_number_of_parameters_is_the_papers(make, layers, width) -> None:
+    model = make(3, 10)
+    base = sum(p.numel() for p in model.parameters())
+    dac = sum(p.numel() for p in to_dac(model).parameters())
+    assert dac - base == sum(n * m - m for m, n in stages(layers, width))
+    assert 0.1 < dac / base - 1 < 0.115
+
+
+# --- multi-bias and replacement ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_copies_with_equal_biases_and_shared_out_weights_change_nothing(version: str) -> None:
+    model = trained(models.resnet20(3, 10, version=version))
+    converted = to_multibias(model, 3)
+    names = [name for name in kinds(model, nn.Conv2d) if name != "stem"]
+    assert kinds(converted, MultiBias) == [f"{name}.0" for name in names]
+    with torch.no_grad():
+        for name in names:
+            converted.get_submodule(f"{name}.1").weight.copy_(model.get_submodule(name).weight.repeat(1, 3, 1, 1) / 3)
+    assert_same(converted, model, torch.randn(4, 3, 8, 8).double())
+
+
+def test_the_weights_after_multi_bias_are_new_and_kfold() -> None:
+    model = trained(nn.Sequential(nn.Linear(100, 200), nn.ReLU(), nn.Linear(200, 300)))
+    layer = to_multibias(model, 4).get_submodule("2")[1]
+    assert layer.weight.shape == (300, 800)
+    assert layer.weight.dtype == torch.float64
+    assert abs(layer.weight.std() / (2 / 800) ** 0.5 - 1) < 0.02
+    assert torch.equal(layer.bias, torch.zeros(300).double())
+    with pytest.raises(ValueError, match="in Sequential no activation"):
+        to_multibias(nn.Sequential(nn.ReLU()), 2)
+
+
+def test_activations_are_replaced_where_they_are() -> None:
+    model = torchvision.models.resnet18().double().eval()
+    relus = kinds(model, nn.ReLU)
+    converted = replace_activations(model, {nn.ReLU: AGLU})
+    assert kinds(converted, AGLU) == relus
+    assert kinds(model, nn.ReLU) == relus
+    assert {p.dtype for p in converted.parameters()} == {torch.float64}
+    assert converted(torch.randn(1, 3, 32, 32).double()).shape == (1, 1000)
+    with pytest.raises(ValueError, match="ResNet holds no module of the class GELU"):
+        replace_activations(model, {nn.GELU: AGLU})
+
+
+def test_a_module_in_two_places_gets_one_successor() -> None:
+    relu = nn.ReLU()
+    converted = replace_activations(nn.Sequential(nn.Linear(2, 2), relu, nn.Linear(2, 2), relu), {nn.ReLU: AGLU})
+    assert converted[1] is converted[3]
+    assert isinstance(replace_activations(relu, {nn.ReLU: nn.Tanh}), nn.Tanh)
