@@ -12,8 +12,8 @@
 //
 // which leaves two instructions a term forward (max, multiply-add), two for dz (compare, multiply-add under a
 // predicate), three for dw and db together. Neither max nor the comparison rounds. The second sum runs through k in the
-// order of the first, with the same roundings: an output whose inputs are all inactive is exactly 0. NaN in z is kept by
-// max, and counts as active in the comparisons, !(z <= -b), as in torch. Biases must be finite.
+// order of the first, with the same roundings: an output whose inputs are all inactive is exactly 0. NaN in z is kept
+// by max, and counts as active in the comparisons, !(z <= -b), as in torch. Biases must be finite.
 //
 // A block computes a tile of rows × columns results, a thread some 8 × 8 of them in registers. In each step the block
 // brings `depth_step` terms of all operands to shared memory ("panels"), as float, while it computes the terms before

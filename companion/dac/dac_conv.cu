@@ -3,8 +3,8 @@
 //
 // The sums are those of dac.cuh: the terms of an output are the pairs (j, p), and a view finds the element of the
 // picture that each row and term meet; nothing is unfolded in memory. Outside the picture z is -infinity if padding
-// comes after the activation, relu(b + z) = 0, and 0 if it comes before. With max(z, -b) the former adds -w b, which the
-// constant sum w b takes back: the constant needs no border.
+// comes after the activation, relu(b + z) = 0, and 0 if it comes before. With max(z, -b) the former adds -w b, which
+// the constant sum w b takes back: the constant needs no border.
 //
 //     forward      rows (sample, y, x)      columns i         terms (j, p)
 //     dz           rows (sample, Y, X)      columns j         terms (i, p)
@@ -22,8 +22,8 @@
 namespace companion {
 
 // Division by a number that the host has prepared: 0 <= n < 2^31, n / d = (n + n magic / 2^32) / 2^shift with
-// shift = ceil(log2 d) and magic = 1 + floor(2^32 (2^shift - d) / d) (Granlund and Montgomery 1994). Three instructions;
-// a division by any other number takes twenty.
+// shift = ceil(log2 d) and magic = 1 + floor(2^32 (2^shift - d) / d) (Granlund and Montgomery 1994). It takes three
+// instructions, a division by any other number some twenty.
 struct Divisor {
     int d;
     unsigned magic;
@@ -50,8 +50,8 @@ struct Convolution {
 
 constexpr int nowhere = -(1 << 30);  // no shift by a kernel brings this inside a picture
 
-// A place in a picture, and one of the pairs (channel of the group, position in the kernel). Channels of all samples are
-// counted through: `first` is the first one of the sample.
+// A place in a picture, and one of the pairs (channel of the group, position in the kernel). Channels of all samples
+// are counted through: `first` is the first one of the sample.
 struct Position {
     int first, y, x;
 };
@@ -285,9 +285,9 @@ __device__ __forceinline__ void conv_weight(const T* g, const T* z, const T* bia
 
 #define COMPANION_GEOMETRY                                                                                             \
     int samples, int groups, int inputs, int outputs, int height, int width, int out_height, int out_width,            \
-        unsigned by_out_width, int out_area, unsigned by_out_area, int kernel_width, unsigned by_kernel_width, int taps,\
-        unsigned by_taps, int stride_y, unsigned by_stride_y, int stride_x, unsigned by_stride_x, int padding_y,       \
-        int padding_x, int dilation_y, int dilation_x, int per_weight, int before
+        unsigned by_out_width, int out_area, unsigned by_out_area, int kernel_width, unsigned by_kernel_width,         \
+        int taps, unsigned by_taps, int stride_y, unsigned by_stride_y, int stride_x, unsigned by_stride_x,            \
+        int padding_y, int padding_x, int dilation_y, int dilation_x, int per_weight, int before
 #define COMPANION_CONVOLUTION                                                                                          \
     companion::Convolution {                                                                                           \
         samples, groups, inputs, outputs, height, width, out_height, {out_width, by_out_width},                        \

@@ -1,24 +1,25 @@
 // DAC, 3 × 3 kernels with stride 1, one bias a pair of channels, 16 bits, with ReLU, on tensor cores.
 //
-// The activation of output i, input j and pixel q, relu(b_ij + z_jq), is met by nine weights, one for each position p of
-// the kernel. For one output these nine sums over j are a product of matrices, positions × inputs by inputs × pixels,
+// The activation of output i, input j and pixel q, relu(b_ij + z_jq), is met by nine weights, one for each position p
+// of the kernel. For one output the nine sums over j are a product of two matrices: positions × inputs, the weights,
+// times inputs × pixels, the activations.
 //
-//     c_ip(q) = sum_j w_ijp max(z_jq, -b_ij) + sum_j w_ijp b_ij          (= sum_j w_ijp relu(b_ij + z_jq))
-//     f_i(y, x) = sum_p c_ip((y, x) + p - padding)                       shift and add
+//     c_p(q) = sum_j w_ijp max(z_jq, -b_ij) + sum_j w_ijp b_ij           = sum_j w_ijp relu(b_ij + z_jq)
+//     f_i(y, x) = sum_p c_p((y, x) + p - padding)                        shift and add
 //
-// so that mma.m16n8k16 takes the positions as rows, nine of 16, sixteen inputs at once, and eight pixels. One packed max
+// so mma.m16n8k16 takes the positions as rows, nine of 16, sixteen inputs at once, and eight pixels. One packed max
 // makes two activations and does not round; weights and biases have 16 bits, all sums are float32. The sum of w b is
-// where c begins. Pixels outside the picture have z = 0, which is right where padding comes before the activation;
+// what c begins with. Pixels outside the picture have z = 0, which is right where padding comes before the activation;
 // where it comes after, their c counts as 0. A NaN in z is kept by the max.
 //
-// Cost. A product is nine instructions' worth of 128 useful terms: 1152 terms for one mma, two max, and a share of
-// loads: z of 6 × 8 pixels stays in registers for `outputs_at_once` outputs, a fragment of weights for 6 × 8 pixels.
-// The halo makes 18 × 18 pixels of 16 × 16, the padding to whole warps 42 × 8.
+// Cost. One mma and two max make 1152 terms; with loads and addresses it is 11 instructions of a warp, a third of one
+// for each term of a lane, where dac_conv.cu needs three. z of 6 × 8 pixels stays in registers for a few outputs, and
+// weights serve 6 × 8 pixels. What is lost: 256 pixels of a block need 18 × 18, and 42 × 8 are computed.
 //
 // Launch. One block of seven warps for 16 × 16 pixels of `outputs_at_once` outputs of one sample; neighbouring blocks
-// have the same pixels and other outputs. z (N, height, width, channels) with channels a multiple of 16; weights as
-// fragments in the order of a warp's registers, [output][channels / 16][lane][4 registers][2]; minus_bias (outputs,
-// channels); constant (outputs, 9) = sum_j w b; f (N, outputs, out_height, out_width).
+// have the same pixels and other outputs. z (N, height, width, channels), channels a multiple of 16; weights as
+// fragments in the order of a warp's registers, (outputs, channels / 16, 32 lanes, 4 registers, 2); minus_bias
+// (outputs, channels); constant (outputs, 9) = sum_j w b; f (N, outputs, out_height, out_width). From sm_80 on.
 
 #include "common.cuh"
 

@@ -9,7 +9,8 @@
 namespace companion {
 
 template <typename Tile, typename T>
-__device__ __forceinline__ void linear_forward(const T* z, const T* weight, const T* bias, T* f, int64 N, int n, int m) {
+__device__ __forceinline__ void linear_forward(const T* z, const T* weight, const T* bias, T* f, int64 N, int n,
+                                               int m) {
     const TilePlace at = tile_of_block<Tile>(N, n);
     const MatrixView<T, true> z_view(z, N, m, at.row), w_view(weight, n, m, at.column),
         b_view(bias, n, m, at.column);
@@ -19,8 +20,8 @@ __device__ __forceinline__ void linear_forward(const T* z, const T* weight, cons
 }
 
 template <typename Tile, typename T>
-__device__ __forceinline__ void linear_input(const T* g, const T* z, const T* weight, const T* bias, T* dz, int64 N, int n,
-                                             int m) {
+__device__ __forceinline__ void linear_input(const T* g, const T* z, const T* weight, const T* bias, T* dz, int64 N,
+                                             int n, int m) {
     const TilePlace at = tile_of_block<Tile>(N, m);
     const MatrixView<T, true> g_view(g, N, n, at.row);
     const MatrixView<T, false> w_view(weight, n, m, at.column), b_view(bias, n, m, at.column);

@@ -1,4 +1,4 @@
-"""The binding of ``dac_linear.cu``, ``dac_conv.cu`` and ``dac_conv3x3.cu``: tiles, parts of samples, fragments."""
+"""The binding of ``dac_linear.cu``, ``dac_conv.cu`` and ``dac_conv3x3.cu``: tiles, parts of sums, fragments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TILES = {
 }
 DEPTH_STEP = 8
 FINISH_THREADS = 128
-#: This many blocks fill a large GPU busy. Numbers of blocks depend on sizes alone, so that sums are the same on every GPU.
+#: So many blocks keep a large GPU busy. The number depends on no GPU, so that sums are the same on every one.
 ENOUGH_BLOCKS = 256
 #: Terms that a part of a sum over samples has at least.
 LEAST_TERMS = 256
@@ -103,6 +103,7 @@ def linear_forward(z: Tensor, weight: Tensor, bias: Tensor, simulated: bool) -> 
     """
     z, weight, bias = (x.contiguous() for x in (z, weight, bias))
     (N, m), n = z.shape, weight.shape[0]
+    _check_length(max(m, n))
     f = z.new_empty(N, n)
     plan = tiling("forward", N, n)
     _launch(LINEAR, "forward", plan, 1, [z, weight, bias, f, np.int64(N), np.int32(n), np.int32(m)], z, simulated)
@@ -129,6 +130,7 @@ def linear_backward(
     """
     grad, z, weight, bias = (x.contiguous() for x in (grad, z, weight, bias))
     (N, m), n = z.shape, weight.shape[0]
+    _check_length(max(m, n))
     sizes = [np.int64(N), np.int32(n), np.int32(m)]
     dz = d_weight = d_bias = None
     if needs[0]:
@@ -146,6 +148,8 @@ def linear_backward(
 
 def conv_forward(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry, simulated: bool) -> Tensor:
     """f_i = Σ_jp w_ijp relu(b_ij + z_j) at every position of a kernel over a picture.
+
+    On tensor cores where :func:`suits_tensor_cores`; the gradients always come from ``dac_conv.cu``.
 
     Parameters
     ----------
@@ -285,6 +289,7 @@ def _sizes(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> list[
     for what, count in counts.items():
         if count >= 2**30:
             raise ValueError(f"z: got {count} {what}, all samples together; allowed are fewer than 2^30")
+    _check_length(weight[0].numel())
     sizes: list[Any] = [np.int32(x) for x in (N, groups, m // groups, n // groups, height, width, out[0])]
     for divisor in (out[1], math.prod(out), kernel[1], math.prod(kernel), *geometry.stride):
         sizes += [np.int32(divisor), np.uint32(magic(divisor))]
@@ -295,7 +300,13 @@ def _sizes(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> list[
 def magic(divisor: int) -> int:
     """What ``Divisor`` in dac_conv.cu multiplies by instead of dividing."""
     shift = (divisor - 1).bit_length()
-    return (1 << 32) * ((1 << shift) - divisor) // divisor + 1
+    return (((1 << shift) - divisor) << 32) // divisor + 1
+
+
+def _check_length(terms: int) -> None:
+    """Offsets of a tile's 128 rows have 31 bits."""
+    if terms >= 2**24:
+        raise ValueError(f"weight: got {terms} weights for one output or input, allowed are fewer than 2^24")
 
 
 def _finish(kernels: Kernels, partial: Tensor, weight: Tensor, bias: Tensor, simulated: bool) -> tuple[Tensor, Tensor]:

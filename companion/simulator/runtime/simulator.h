@@ -36,8 +36,8 @@
 //   * overruns of static shared arrays through a pointer that no longer knows the array's length
 //   * fused multiply-add where the source does not say fmaf: NVRTC contracts a*b+c, here it rounds twice
 //   * conversions out of range: a GPU saturates, (int)x does not here; __float2int_rn and its kin do
-//   * cp.async, TMA, other instructions of tensor cores, clusters, cooperative grids, textures, __activemask, inline PTX (hide it
-//     behind #ifdef COMPANION_SIMULATOR)
+//   * cp.async, TMA, other instructions of tensor cores, clusters, cooperative grids, textures,
+//     __activemask, inline PTX (hide it behind #ifdef COMPANION_SIMULATOR)
 //   * `extern __shared__` inside a namespace
 #pragma once
 
