@@ -52,7 +52,7 @@ def cubin(source: Path, arch: int) -> Path:
     """
     text = source.read_text()
     key = hashlib.sha256()
-    for part in (text, *_included(text, source.parent), *OPTIONS, str(arch), str(compiler_version())):
+    for part in (text, *_included(text, source.parent).values(), *OPTIONS, str(arch), str(compiler_version())):
         key.update(part.encode() + b"\0")
     path = cache_directory() / "cubin" / f"{source.stem}-sm{arch}-{key.hexdigest()[:20]}.cubin"
     if not path.exists():
@@ -64,7 +64,10 @@ def compile_to_cubin(text: str, source: Path, arch: int) -> bytes:
     """Run NVRTC on the text of a source; nothing is cached."""
     nvrtc = _nvrtc()
     name = source.name
-    _, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], [])
+    # Headers by name, because NVRTC would look for a file of that name in the working directory first.
+    headers = _included(text, source.parent)
+    names, texts = ([part.encode() for part in parts] for parts in (headers.keys(), headers.values()))
+    _, program = nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), len(headers), texts, names)
     folders = (source.parent, INCLUDE, *_cuda_headers())
     options = [*OPTIONS, f"-arch=sm_{arch}", *(f"-I{folder}" for folder in folders)]
     try:
@@ -109,13 +112,13 @@ def _cuda_headers() -> tuple[Path, ...]:
     return tuple(d for d in (folder, folder / "cccl") if d.is_dir())
 
 
-def _included(text: str, beside: Path) -> list[str]:
-    """The text of the project's own headers that a source includes, directly or through another."""
-    texts: list[str] = []
+def _included(text: str, beside: Path) -> dict[str, str]:
+    """The project's own headers that a source includes, directly or through another: name → text."""
+    headers: dict[str, str] = {}
     for name in re.findall(r'#include "([^"]+)"', text):
         for folder in (beside, INCLUDE):
             if (folder / name).exists():
                 content = (folder / name).read_text()
-                texts += [content, *_included(content, folder)]
+                headers |= {name: content, **_included(content, folder)}
                 break
-    return texts
+    return headers

@@ -69,6 +69,17 @@ def test_a_changed_source_or_header_is_compiled_anew(source: Path, changed: str)
 
 
 @needs_nvrtc
+def test_a_header_of_that_name_in_the_working_directory_is_not_taken(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "scale.cuh").write_text("#error another header\n")
+    monkeypatch.chdir(elsewhere)
+    assert build.cubin(source, 90).exists()
+
+
+@needs_nvrtc
 def test_another_architecture_or_compiler_has_another_cubin(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = build.cubin(source, 90)
     assert build.cubin(source, 80) != first
