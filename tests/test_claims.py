@@ -93,7 +93,7 @@ def test_what_the_ledger_says_of_the_formulas():
     assert verdicts["d-lambda"] == verdicts["range-gelu"] == verdicts["entropy-zero"] == "does not hold"
     assert verdicts["dac-backward"] == verdicts["dac-figure-7a"] == verdicts["dac-remark-c-2"] == "holds"
     assert verdicts["dac-remark-2-1"] == verdicts["dac-universal"] == verdicts["dac-theorem-3"] == "holds in part"
-    assert verdicts["dac-theorem-1"] == verdicts["dac-four-units"] == verdicts["dac-backward-sum"] == "does not hold"
+    assert verdicts["dac-theorem-1"] == verdicts["dac-four-units"] == "does not hold"
 
 
 # --- Verdicts are computed ----------------------------------------------------------------------------------
