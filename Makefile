@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 JOBS ?= 2
 
-OPERATOR_TESTS := $(foreach room,apa layeract,$(addprefix tests/$(room)/,test_op.py test_layers.py test_accuracy.py))
+OPERATOR_TESTS := $(foreach room,apa dac layeract,$(addprefix tests/$(room)/,test_op.py test_layers.py test_accuracy.py))
 
 # The tests see no GPU; `make gpu` does. One thread a process: two processes share two cores.
 ON_CPU := CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NO_COLOR=1

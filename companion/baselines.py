@@ -105,7 +105,7 @@ class MultiBias(nn.Module):
     Shape
     -----
     Input (N, C, ...), output (N, K·C, ...): all channels with their first bias, then all with their second, and so on.
-    Chapter: *Dendrite-activated connections* (``book/mechanisms/dac``).
+    Chapter: *DAC* (``book/mechanisms/dac``).
 
     References
     ----------

@@ -30,8 +30,8 @@ from companion.experiments.runner import runs_path
 
 __all__ = ["MECHANISMS", "Competitor", "Subject", "main", "measure", "subject"]
 
-#: The rooms that have something to measure, as ``SUBJECT`` in their module ``bench``.
-MECHANISMS = ("apa", "layeract")
+#: What is measured: ``SUBJECT`` of the module ``bench`` in a room, or one of its ``SUBJECTS``, such as "dac-linear".
+MECHANISMS = ("apa", "dac-linear", "dac-conv2d", "layeract")
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,13 @@ class Competitor:
         return torch.compile(self.function, fullgraph=True) if self.compiled else self.function
 
 
+Shape = tuple[int, ...]
+
+
+def _elementwise(size: Shape) -> tuple[Shape, ...]:
+    return size, size
+
+
 @dataclass(frozen=True)
 class Subject:
     """What is measured.
@@ -70,22 +77,33 @@ class Subject:
     competitors : tuple of Competitor
         Among them "published", and first the package's own function.
     shapes : callable
-        Device ("cpu" or "cuda") → shapes of the input. The last dimension is the row, if there are several.
+        Device ("cpu" or "cuda") → sizes. Of an elementwise operator or one of rows, the shape of the input.
     parameters : tuple of float
         Starting values of learnable scalar parameters.
+    tensors : callable
+        Size → shapes of the input, of learnable tensors and of the output.
+    tiny : tuple of int
+        A size for the time of the host.
     """
 
     name: str
     description: str
     competitors: tuple[Competitor, ...]
-    shapes: Callable[[str], list[tuple[int, ...]]]
+    shapes: Callable[[str], list[Shape]]
     parameters: tuple[float, ...] = ()
+    tensors: Callable[[Shape], tuple[Shape, ...]] = _elementwise
+    tiny: Shape = (16, 16)
 
 
 def subject(mechanism: str) -> Subject:
-    """The subject of a room."""
-    found: Subject = importlib.import_module(f"companion.{mechanism}.bench").SUBJECT
+    """The subject of a room, or one of several."""
+    module = importlib.import_module(f"companion.{_room(mechanism)}.bench")
+    found: Subject = module.SUBJECTS[mechanism] if "-" in mechanism else module.SUBJECT
     return found
+
+
+def _room(mechanism: str) -> str:
+    return mechanism.partition("-")[0]
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -99,11 +117,13 @@ class Inputs:
     grad: Tensor
 
     @classmethod
-    def draw(cls, parameters: Sequence[float], shape: tuple[int, ...], dtype: str, device: str) -> Inputs:
+    def draw(cls, what: Subject, size: Shape, dtype: str, device: str) -> Inputs:
         generator = torch.Generator(device).manual_seed(0)
-        z, grad = (torch.randn(shape, generator=generator, device=device).to(_DTYPES[dtype]) for _ in range(2))
-        learnable = (torch.tensor(value, device=device, requires_grad=True) for value in parameters)
-        return cls((z.requires_grad_(), *learnable), grad)
+        *tensors, grad = (
+            torch.randn(shape, generator=generator, device=device).to(_DTYPES[dtype]) for shape in what.tensors(size)
+        )
+        learnable = (torch.tensor(value, device=device, requires_grad=True) for value in what.parameters)
+        return cls((*(x.requires_grad_() for x in tensors), *learnable), grad)
 
     def forward(self, function: Callable[..., Tensor]) -> Tensor:
         """Without a graph."""
@@ -131,7 +151,7 @@ def _milliseconds(work: Callable[[], Any], device: str) -> float:
     return (time.perf_counter() - begin) * 1e3
 
 
-def measure(what: Subject, shape: tuple[int, ...], dtype: str, device: str, repeats: int) -> list[dict[str, Any]]:
+def measure(what: Subject, shape: Shape, dtype: str, device: str, repeats: int) -> list[dict[str, Any]]:
     """Time every competitor at one shape, interleaved.
 
     Parameters
@@ -139,7 +159,7 @@ def measure(what: Subject, shape: tuple[int, ...], dtype: str, device: str, repe
     what : Subject
         With its competitors.
     shape : tuple of int
-        Of the input.
+        The size.
     dtype : {"float32", "bfloat16"}
         Of the input.
     device : {"cpu", "cuda"}
@@ -156,7 +176,7 @@ def measure(what: Subject, shape: tuple[int, ...], dtype: str, device: str, repe
     # Every shape is compiled for itself, and torch.compile gives up after eight of one function.
     torch.compiler.reset()
     # On a GPU several sets take turns, so that no input is still in the cache.
-    sets = [Inputs.draw(what.parameters, shape, dtype, device) for _ in range(3 if device == "cuda" else 1)]
+    sets = [Inputs.draw(what, shape, dtype, device) for _ in range(3 if device == "cuda" else 1)]
     built = [(competitor.name, competitor.build()) for competitor in what.competitors]
     times: dict[tuple[str, str], list[float]] = {}
     for round_ in range(-3, repeats):
@@ -182,7 +202,7 @@ def measure(what: Subject, shape: tuple[int, ...], dtype: str, device: str, repe
             "competitor": name,
             "dtype": dtype,
             "elements": math.prod(shape),
-            **({"row_length": shape[-1]} if len(shape) > 1 else {}),
+            **_about(what, shape),
             "forward_ms": forward,
             "forward_backward_ms": both,
             "forward_ratio": forward / median["published", "forward"],
@@ -197,16 +217,21 @@ def measure(what: Subject, shape: tuple[int, ...], dtype: str, device: str, repe
     return rows
 
 
-def _peak_mebibytes(
-    mechanism: str, competitor: str, shape: tuple[int, ...], dtype: str, device: str, answer: Any
-) -> None:
+def _about(what: Subject, size: Shape) -> dict[str, Any]:
+    """What else a row says of its size."""
+    if what.tensors is not _elementwise:
+        return {"size": " × ".join(map(str, size))}
+    return {"row_length": size[-1]} if len(size) > 1 else {}
+
+
+def _peak_mebibytes(mechanism: str, competitor: str, shape: Shape, dtype: str, device: str, answer: Any) -> None:
     """Send the memory that one forward and backward pass needs beyond its inputs."""
     torch.set_num_threads(1)
     what = subject(mechanism)
     (function,) = (c.build() for c in what.competitors if c.name == competitor)
-    small = Inputs.draw(what.parameters, tuple(min(size, 64) for size in shape), dtype, device)
+    small = Inputs.draw(what, tuple(min(size, 64) for size in shape), dtype, device)
     small.forward_backward(function)  # imports, compilation
-    inputs = Inputs.draw(what.parameters, shape, dtype, device)
+    inputs = Inputs.draw(what, shape, dtype, device)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -224,7 +249,7 @@ def _peak_mebibytes(
     del ballast
 
 
-def peak_mebibytes(mechanism: str, competitor: str, shape: tuple[int, ...], dtype: str, device: str) -> float:
+def peak_mebibytes(mechanism: str, competitor: str, shape: Shape, dtype: str, device: str) -> float:
     """Memory of one forward and backward pass beyond its inputs, in a process of its own."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -240,7 +265,7 @@ def peak_mebibytes(mechanism: str, competitor: str, shape: tuple[int, ...], dtyp
 def host_microseconds(what: Subject, device: str) -> float:
     """Host time of one forward call of the package on a small tensor, not waiting for the device."""
     function = what.competitors[0].function
-    inputs = Inputs.draw(what.parameters, (16, 16), "float32", device)
+    inputs = Inputs.draw(what, what.tiny, "float32", device)
     for _ in range(100):
         inputs.forward(function)
     calls = 2000
@@ -282,7 +307,7 @@ def _measured(what: Subject, device: str, most: int, repeats: int) -> dict[str, 
             "threads": torch.get_num_threads(),
             "duration_seconds": time.perf_counter() - started,
             "date": datetime.date.today().isoformat(),
-            "code": code_stamp(what.name),
+            "code": code_stamp(_room(what.name)),
             "git": git_state(),
         },
     }
@@ -305,8 +330,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
         os.replace(temporary, path)
         for row in result["rows"]:
+            size = row.get("size", row.get("row_length", ""))
             print(
-                f"{row['dtype']:9}{row['elements']:>11}{row.get('row_length', ''):>9}  {row['competitor']:31}"
+                f"{row['dtype']:9}{row['elements']:>11}{size:>9}  {row['competitor']:31}"
                 f" forward {row['forward_ms']:9.3f} ms ×{row['forward_ratio']:5.2f}"
                 f"   both {row['forward_backward_ms']:9.3f} ms ×{row['forward_backward_ratio']:5.2f}"
                 + (f"   peak {row['peak_mib']:.0f} MiB" if "peak_mib" in row else "")

@@ -263,7 +263,7 @@ def count(model: nn.Module, input_shape: Sequence[int]) -> Count:
     References
     ----------
     Metta et al. (2024), Increasing biases can be more efficient than increasing weights, section 4. Chapter:
-    *Dendrite-activated connections* (``book/mechanisms/dac``).
+    *DAC* (``book/mechanisms/dac``).
 
     Examples
     --------

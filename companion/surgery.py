@@ -772,7 +772,7 @@ def to_dac(
     *Dropout* between an activation and its layer now drops z, not φ(z + b): a dropped input contributes φ(b). In
     evaluation there is no difference. Zeros around an image are put there after the activation.
 
-    Chapter: *Dendrite-activated connections* (``book/mechanisms/dac``).
+    Chapter: *DAC* (``book/mechanisms/dac``).
 
     References
     ----------

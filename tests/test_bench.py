@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -17,29 +18,31 @@ def what(request: pytest.FixtureRequest) -> bench.Subject:
     """A room's subject without its compiled competitors."""
     subject = bench.subject(request.param)
     eager = tuple(c for c in subject.competitors if not c.compiled)
-    return dataclasses.replace(subject, competitors=eager, shapes=lambda device: [min(subject.shapes(device))])
+    return dataclasses.replace(subject, competitors=eager, shapes=lambda device: [subject.tiny])
 
 
 def test_the_packages_function_is_the_published_expression(what: bench.Subject) -> None:
     functions = {c.name: c.function for c in what.competitors}
-    inputs = bench.Inputs.draw(what.parameters, (8, 16), "float32", "cpu")
+    inputs = bench.Inputs.draw(what, what.tiny, "float32", "cpu")
     ours, published = (inputs.forward(functions[name]) for name in ("companion", "published"))
     torch.testing.assert_close(ours, published, rtol=1e-4, atol=1e-5)
     assert what.competitors[0].name == "companion"
 
 
 def test_every_argument_gets_a_gradient(what: bench.Subject) -> None:
-    inputs = bench.Inputs.draw(what.parameters, (8, 16), "float32", "cpu")
+    inputs = bench.Inputs.draw(what, what.tiny, "float32", "cpu")
     inputs.forward_backward(what.competitors[0].function)
     assert all(argument.grad is not None for argument in inputs.arguments)
 
 
 def test_a_row_per_competitor_and_ratios_to_the_published(what: bench.Subject) -> None:
-    rows = bench.measure(what, (8, 16), "float32", "cpu", repeats=2)
+    rows = bench.measure(what, what.tiny, "float32", "cpu", repeats=2)
     assert [row["competitor"] for row in rows] == [c.name for c in what.competitors]
     by_name = {row["competitor"]: row for row in rows}
     assert by_name["published"]["forward_ratio"] == by_name["published"]["forward_backward_ratio"] == 1
-    assert all(row["forward_ms"] > 0 and row["elements"] == 128 and row["row_length"] == 16 for row in rows)
+    assert all(row["forward_ms"] > 0 and row["elements"] == math.prod(what.tiny) for row in rows)
+    about = {(row.get("row_length"), row.get("size")) for row in rows}
+    assert about == {(16, None) if what.tiny == (16, 16) else (None, " × ".join(map(str, what.tiny)))}
 
 
 def test_the_run_writes_a_result_that_fits_the_schema(

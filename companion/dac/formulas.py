@@ -120,7 +120,7 @@ e, t_err, Z = (sympy.IndexedBase(name, real=True) for name in (r"\tilde{b}", "t"
 gamma, beta, n_hat = (sympy.IndexedBase(name, real=True) for name in (r"\gamma", r"\beta", r"\hat{z}"))
 Loss = sympy.Symbol(r"\mathcal{L}", real=True)
 Total = sympy.Symbol("E", real=True)
-u, s, t, theta, alpha, offset = (sympy.Symbol(name, real=True) for name in ("u", "s", "t", "theta", "alpha", "beta"))
+u, s, t, theta, alpha, offset = (sympy.Symbol(name, real=True) for name in ("u", "s", "t", "theta", "alpha", "delta"))
 kink = sympy.Symbol("b", real=True)
 shift = sympy.Symbol("c", real=True)
 slope_in = sympy.Symbol("v", real=True)
@@ -418,9 +418,7 @@ register(
     f_next[k],
     _over(w_next[k, i] * phi(b_next[k, i] + f[i]), i, n),
     source=f"{PAPER}, Section 6: the next layer, with K units",
-    published=_over(w_next[k, i] * phi(b_next[k, i] + f[i]), i, K),
-    note="The sum runs over the inputs, which are the units of the layer before. The paper lets it run to the number "
-    "of units of the layer itself.",
+    note="The sum runs over the inputs, which are the units of the layer before.",
 )
 register(
     "dac-d-output",
@@ -666,11 +664,11 @@ register(
 _replicated = function("dac_replicated", _x, printed=r"f_{\mathrm{DAC}}")
 _standard = function("dac_replicated_standard", _x, printed=r"f_{\mathrm{std}}")
 _double = function("dac_two_layers", _x, printed=r"f_{2\times\mathrm{std}}")
-_far = _over(Abs(b[k]), k, n)
+_far = _over(Abs(b[k]), k, m)
 register(
     "dac-replicated",
     _replicated(_x),
-    _over(w[j] * relu(b[j] + _x), j, n),
+    _over(w[j] * relu(b[j] + _x), j, m),
     source=f"{PAPER}, Eq. 6",
     definition=True,
 )
@@ -678,21 +676,21 @@ register(
     "dac-replicated-left",
     _replicated(-distance - _far),
     0,
-    source="all n terms are off",
+    source="all m terms are off",
     note="So every such function vanishes on the left: neither x nor a constant other than 0 is one.",
 )
 register(
     "dac-replicated-right",
     _replicated(distance + _far),
-    _over(w[j] * (b[j] + distance + _far), j, n),
-    source="all n terms are on",
+    _over(w[j] * (b[j] + distance + _far), j, m),
+    source="all m terms are on",
 )
 register(
     "dac-replicated-slope",
     sympy.Derivative(_replicated(_x), _x),
-    _over(w[j] * Holds(Gt(b[j] + _x, 0)), j, n),
+    _over(w[j] * Holds(Gt(b[j] + _x, 0)), j, m),
     source="from eq-dac-relu-slope, except at the kinks −b_j",
-    note="n kinks, so up to n + 1 pieces; the first has the slope 0.",
+    note="m kinks, so up to m + 1 pieces; the first has the slope 0.",
 )
 register(
     "dac-affine-on-interval",
@@ -711,8 +709,8 @@ register(
 )
 register(
     "dac-replicated-standard",
-    relu(kink + _over(w[j] * _x, j, n)),
-    relu(kink + _x * _over(w[j], j, n)),
+    relu(kink + _over(w[j] * _x, j, m)),
+    relu(kink + _x * _over(w[j], j, m)),
     source=f"{PAPER}, Section 6",
 )
 register(

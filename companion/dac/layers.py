@@ -80,7 +80,7 @@ class DACLinear(_Dendrites):
 
     Shape
     -----
-    Input (..., m), output (..., n). Chapter: *Dendrite-activated connections* (``book/mechanisms/dac``).
+    Input (..., m), output (..., n). Chapter: *DAC* (``book/mechanisms/dac``).
 
     Notes
     -----
@@ -156,7 +156,7 @@ class DACConv2d(_Dendrites):
     Shape
     -----
     Input (N, m, H, W) or (m, H, W), output as of ``nn.Conv2d``.
-    Chapter: *Dendrite-activated connections* (``book/mechanisms/dac``).
+    Chapter: *DAC* (``book/mechanisms/dac``).
 
     Notes
     -----

@@ -18,6 +18,9 @@ from companion.dac.reference import ACTIVATIONS, PAD_ORDERS
 #: Of a dense layer as a convolution.
 POINT = Geometry((1, 1), (0, 0), (1, 1), 1, False)
 
+#: So many activations φ(b + z) may be held together.
+SMALL = 2**20
+
 #: Activations so cheap that the compiler recomputes them: its sums hold no (N, n, m) array, as they do for others.
 FUSED = ("relu", "leaky_relu", "identity")
 
@@ -39,7 +42,8 @@ def dac_linear(
         (n, m): one bias per connection. Finite.
     activation : str or callable
         :math:`\varphi`: "relu", "leaky_relu" (slope 0.01), "elu", "silu", "gelu", "tanh", "sigmoid", "softplus",
-        "identity", or any elementwise function of a tensor.
+        "identity", or any elementwise function of a tensor. It is computed twice, forwards and backwards, and must
+        give the same both times. What it has learned gets its gradient. It breaks the graph of a compiler.
 
     Returns
     -------
@@ -58,7 +62,7 @@ def dac_linear(
     The function adds no bias to its output: the biases of the next layer are that. Time grows as N n m, memory does
     not: the N n m activations are never held together, neither forwards nor backwards. Only a second derivative
     and the derivatives of :mod:`torch.func` and of forward mode hold them. The slope of ReLU at 0 is 0. NaN comes
-    through. Chapter: *Dendrite-activated connections* (``book/mechanisms/dac``), equation ``eq-dac-dense``.
+    through. Chapter: *DAC* (``book/mechanisms/dac``), equation ``eq-dac-dense``.
 
     References
     ----------
@@ -143,7 +147,7 @@ def dac_conv2d(
     The function adds no bias to its output: the biases of the next layer are that. The N n m H W activations are
     never held together, neither forwards nor backwards, eager or compiled. Only a second derivative and the
     derivatives of :mod:`torch.func` and of forward mode hold them. The slope of ReLU at 0 is 0. NaN comes through.
-    Chapter: *Dendrite-activated connections* (``book/mechanisms/dac``), equation ``eq-dac-convolution``.
+    Chapter: *DAC* (``book/mechanisms/dac``), equation ``eq-dac-conv``.
 
     References
     ----------
@@ -257,7 +261,7 @@ def geometry_of(
 class _Setting(NamedTuple):
     """What is not a tensor; dense if there is no geometry."""
 
-    activation: str
+    activation: str | Callable[[Tensor], Tensor]
     geometry: Geometry | None
 
 
@@ -273,11 +277,10 @@ def _apply(
     if torch._C._are_functorch_transforms_active() or any(map(_has_tangent, (z, weight, bias))):
         phi = activation if callable(activation) else ACTIVATIONS[activation]
         result = _plain(z, weight, bias, phi, geometry)
-    elif callable(activation):
-        with_callable = _uncompiled if torch.compiler.is_compiling() else with_callable_activation
-        result = with_callable(z, weight, bias, activation, geometry)
     elif not torch.compiler.is_compiling():
-        result = _Eager.apply(z, weight, bias, _Setting(activation, geometry))
+        result = _eager(z, weight, bias, activation, geometry)
+    elif callable(activation):
+        result = _uncompiled(z, weight, bias, activation, geometry)
     elif geometry is None and activation in FUSED:
         result = _plain(z, weight, bias, ACTIVATIONS[activation], None)
     elif geometry is None:
@@ -303,22 +306,40 @@ def _plain(
         return cast(f, z.dtype)
 
 
-def with_callable_activation(
-    z: Tensor, weight: Tensor, bias: Tensor, activation: Callable[[Tensor], Tensor], geometry: Geometry | None
+def _eager(
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    activation: str | Callable[[Tensor], Tensor],
+    geometry: Geometry | None,
 ) -> Tensor:
-    """f with a function of whose derivative nothing is known, and which may have parameters of its own."""
-    inner = None if geometry is None else geometry._replace(groups=1)
-    return reference.in_pieces(
-        z,
-        weight,
-        bias,
-        lambda z, weight, bias: _plain(z, weight, bias, activation, inner),
-        1 if geometry is None else geometry.groups,
-    )
+    learned = reference.learned_by(activation, z) if callable(activation) else ()
+    if _who(z, activation) == "torch" and _is_plain(z, weight, bias, geometry):
+        return _plain(z, weight, bias, activation if callable(activation) else ACTIVATIONS[activation], geometry)
+    result: Tensor = _Eager.apply(z, weight, bias, _Setting(activation, geometry), *learned)
+    return result
 
 
-# the function may do anything: it stays outside compiled graphs
-_uncompiled = _disable_dynamo(with_callable_activation)
+def _who(z: Tensor, activation: str | Callable[[Tensor], Tensor]) -> str:
+    """Who computes: there are kernels for ReLU alone."""
+    return choose(z) if activation == "relu" else "torch"
+
+
+def _is_plain(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry | None) -> bool:
+    """Whether the formula as it stands is the best way: for few activations, and where outputs share no input."""
+    if z.numel() == 0 or weight.numel() == 0:
+        return False
+    if geometry is not None and bias.ndim == 2 and weight.shape[0] == geometry.groups:
+        return True
+    return z.numel() // max(z.shape[1], 1) * bias.numel() <= SMALL
+
+
+def dac_with_a_function(*arguments: Any) -> Tensor:
+    """What ``activation`` does is not known: it stays outside compiled graphs."""
+    return _eager(*arguments)
+
+
+_uncompiled = _disable_dynamo(dac_with_a_function)
 
 
 def _as_images(z: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -326,11 +347,17 @@ def _as_images(z: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return z[:, :, None, None], weight[:, :, None, None]
 
 
-def _forward(z: Tensor, weight: Tensor, bias: Tensor, activation: str, geometry: Geometry | None) -> Tensor:
+def _forward(
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    activation: str | Callable[[Tensor], Tensor],
+    geometry: Geometry | None,
+) -> Tensor:
     if z.numel() == 0 or weight.numel() == 0:
         size = () if geometry is None else kernel.output_size(z, weight, geometry)
         return z.new_zeros(z.shape[0], weight.shape[0], *size)
-    who = choose(z) if activation == "relu" else "torch"
+    who = _who(z, activation)
     if who != "torch":
         simulated = who == "simulator"
         if geometry is None:
@@ -347,17 +374,18 @@ def _backward(
     z: Tensor,
     weight: Tensor,
     bias: Tensor,
-    activation: str,
+    activation: str | Callable[[Tensor], Tensor],
     geometry: Geometry | None,
     needs: tuple[bool, bool, bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    learned: tuple[Tensor, ...] = (),
+) -> tuple[Tensor | None, ...]:
     if z.numel() == 0 or weight.numel() == 0:
-        dz, dweight, dbias = (
+        empty = (
             torch.zeros(x.shape, dtype=x.dtype, device=x.device) if need else None
             for x, need in zip((z, weight, bias), needs, strict=True)
         )
-        return dz, dweight, dbias
-    who = choose(z) if activation == "relu" else "torch"
+        return *empty, *map(torch.zeros_like, learned)
+    who = _who(z, activation)
     if who != "torch":
         simulated = who == "simulator"
         if geometry is None:
@@ -365,43 +393,48 @@ def _backward(
         return kernel.conv_backward(grad, z, weight, bias, geometry, needs, simulated)
     with without_autocast(z.device.type):
         if geometry is not None:
-            return reference.backward_in_blocks(grad, z, weight, bias, activation, geometry, needs)
+            return reference.backward_in_blocks(grad, z, weight, bias, activation, geometry, needs, learned)
         images, kernels = _as_images(z, weight)
-        grad = grad[:, :, None, None]
-        dz, dweight, dbias = reference.backward_in_blocks(grad, images, kernels, bias, activation, POINT, needs)
-        return None if dz is None else dz.flatten(1), None if dweight is None else dweight.flatten(1), dbias
+        found = reference.backward_in_blocks(
+            grad[:, :, None, None], images, kernels, bias, activation, POINT, needs, learned
+        )
+        return *(None if g is None else g.flatten(1) for g in found[:2]), *found[2:]
 
 
 class _Eager(torch.autograd.Function):
-    """(z, weight, bias) → f, computed by whoever the backend names.
+    """(z, weight, bias, what the activation has learned) → f, computed by whoever the backend names.
 
     The backward pass of a graph that is to be differentiated again is plain differentiable maths.
     """
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, weight: Tensor, bias: Tensor, setting: _Setting) -> Tensor:
+    def forward(ctx: Any, z: Tensor, weight: Tensor, bias: Tensor, setting: _Setting, *learned: Tensor) -> Tensor:
         ctx.setting = setting
-        ctx.save_for_backward(z, weight, bias)
+        ctx.save_for_backward(z, weight, bias, *learned)
         return _forward(z, weight, bias, *setting)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        z, weight, bias = ctx.saved_tensors
+        z, weight, bias, *learned = ctx.saved_tensors
+        activation, geometry = ctx.setting
         needs = ctx.needs_input_grad[:3]
         if torch.is_grad_enabled() or batched(grad):
-            return (*_gradients(grad, (z, weight, bias), ctx.setting, needs), None)
-        return (*_backward(grad, z, weight, bias, ctx.setting.activation, ctx.setting.geometry, needs), None)
+            wanted = [*(x for x, need in zip((z, weight, bias), needs, strict=True) if need), *learned]
+            found = iter(_gradients(grad, (z, weight, bias), wanted, ctx.setting))
+            gradients = [*(next(found) if need else None for need in needs), *found]
+        else:
+            gradients = [*_backward(grad, z, weight, bias, activation, geometry, needs, tuple(learned))]
+        return *gradients[:3], None, *gradients[3:]
 
 
 def _gradients(
-    grad: Tensor, operands: tuple[Tensor, Tensor, Tensor], setting: _Setting, needs: tuple[bool, ...]
-) -> list[Tensor | None]:
+    grad: Tensor, operands: tuple[Tensor, Tensor, Tensor], wanted: list[Tensor], setting: _Setting
+) -> tuple[Tensor | None, ...]:
     """The gradients as differentiable functions of everything."""
+    phi = ACTIVATIONS[setting.activation] if isinstance(setting.activation, str) else setting.activation
     with torch.enable_grad():
-        f = _plain(*operands, ACTIVATIONS[setting.activation], setting.geometry)
-        wanted = [x for x, need in zip(operands, needs, strict=True) if need]
-        found = iter(torch.autograd.grad(f, wanted, grad, create_graph=True))
-    return [next(found) if need else None for need in needs]
+        f = _plain(*operands, phi, setting.geometry)
+        return torch.autograd.grad(f, wanted, grad, create_graph=True, allow_unused=True)
 
 
 # --- for the compiler --------------------------------------------------------------------------------------------

@@ -14,15 +14,14 @@ silent contributes exactly nothing, however large its bias.
 
 from __future__ import annotations
 
+import functools
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from companion.cuda.op import cast, image_format
 from companion.dac.kernel import Geometry, output_size
@@ -211,39 +210,29 @@ def _crossed(row: Line, column: Line) -> Sweep:
     return Sweep(row.pixels, column.pixels, meetings)
 
 
-# --- in pieces, for autograd -------------------------------------------------------------------------------------
-
-#: Activations φ(b + z) in a piece.
-PIECE = 2**19
+# --- functions instead of names ----------------------------------------------------------------------------------
 
 
-def in_pieces(
-    z: Tensor, weight: Tensor, bias: Tensor, function: Callable[[Tensor, Tensor, Tensor], Tensor], groups: int
-) -> Tensor:
-    """f by ``function`` on some samples and outputs at a time; each piece is computed again backwards.
-
-    ``function`` is :func:`linear` or :func:`conv2d` for one group. The gradient reaches whatever it has learned.
-    """
-    (n, own), each = weight.shape[:2], weight.shape[0] // groups
-    numbers = own * math.prod(z.shape[2:]) * (math.prod(weight.shape[2:]) if bias.ndim == 4 else 1)
-    outputs = min(each, max(1, PIECE // max(numbers, 1)))
-    samples = max(1, PIECE // max(numbers * outputs, 1))
-    if samples >= z.shape[0] and outputs == n:
-        return function(z, weight, bias)
-    weights, biases = ([torch.split(group, outputs) for group in torch.split(x, each)] for x in (weight, bias))
-    return torch.cat(
-        [
-            torch.cat(
-                [
-                    checkpoint(function, inputs, w, b, use_reentrant=False)
-                    for inputs, ws, bs in zip(torch.split(some, own, 1), weights, biases, strict=True)
-                    for w, b in zip(ws, bs, strict=True)
-                ],
-                1,
-            )
-            for some in torch.split(z, samples)
-        ]
-    )
+def learned_by(phi: Activation, z: Tensor) -> tuple[Tensor, ...]:
+    """The leaf tensors that want a gradient from φ, such as the parameters of a module."""
+    probe = torch.zeros(1, 1, 1, dtype=compute_dtype(z.dtype), device=z.device)
+    y = phi(probe)
+    if not isinstance(y, Tensor) or (y.shape, y.dtype) != (probe.shape, probe.dtype):
+        got = f"shape {tuple(y.shape)} and {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
+        raise ValueError(
+            f"activation: returned {got} for shape {tuple(probe.shape)} and {probe.dtype}, allowed is a function that "
+            "keeps both"
+        )
+    nodes, seen, leaves = [y.grad_fn], set(), []
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+        nodes += [parent for parent, _ in node.next_functions]
+    return tuple(leaves)
 
 
 # --- in blocks ---------------------------------------------------------------------------------------------------
@@ -253,7 +242,9 @@ BLOCK = 2**19
 TILE = 2**16
 
 
-def forward_in_blocks(z: Tensor, weight: Tensor, bias: Tensor, activation: str, geometry: Geometry) -> Tensor:
+def forward_in_blocks(
+    z: Tensor, weight: Tensor, bias: Tensor, activation: str | Activation, geometry: Geometry
+) -> Tensor:
     """f of the images ``z`` (N, m, H, W)."""
     plan = _Plan(z, weight, bias, geometry)
     shape = (z.shape[0], weight.shape[0], *plan.size)
@@ -271,22 +262,55 @@ def backward_in_blocks(
     z: Tensor,
     weight: Tensor,
     bias: Tensor,
-    activation: str,
+    activation: str | Activation,
     geometry: Geometry,
     needs: tuple[bool, bool, bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The gradients of z, weight and bias that are needed."""
+    learned: tuple[Tensor, ...] = (),
+) -> tuple[Tensor | None, ...]:
+    """The gradients of z, weight and bias that are needed, and those of what the activation has learned."""
     plan = _Plan(z, weight, bias, geometry)
     grad_z = torch.empty(z.shape, dtype=z.dtype, device=z.device, memory_format=image_format(z)) if needs[0] else None
     grad_weight = torch.zeros_like(plan.weight) if needs[1] else None
     grad_bias = torch.zeros_like(plan.bias) if needs[2] else None
+    curve = _Curve(activation, learned)
     for samples in plan.samples:
         part = None if grad_z is None else torch.zeros_like(plan.padded(z[samples]), dtype=plan.dtype)
         for tile in plan.tiles(z[samples]):
-            tile.backward(grad[samples], activation, part, grad_weight, grad_bias)
+            tile.backward(grad[samples], curve, part, grad_weight, grad_bias)
         if grad_z is not None and part is not None:
             grad_z[samples] = plan.unpadded(part)
-    return grad_z, *plan.gradients(grad_weight, grad_bias, weight, bias)
+    return grad_z, *plan.gradients(grad_weight, grad_bias, weight, bias), *curve.gradients
+
+
+class _Curve:
+    """An activation, and the gradients of what it has learned."""
+
+    def __init__(self, activation: str | Activation, learned: tuple[Tensor, ...]) -> None:
+        self.activation, self.learned = activation, learned
+        self.gradients = [torch.zeros_like(x) for x in learned]
+
+    def pull_back(self, slopes: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """φ(x), and ``slopes`` times φ'(x); x may be overwritten."""
+        if isinstance(self.activation, str):
+            y = activated(x, self.activation)
+            return y, PULL_BACKS[self.activation](slopes, x, y)
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = self.activation(x)
+        if not y.requires_grad:
+            return y, slopes.zero_()
+        found = torch.autograd.grad(y, (x, *self.learned), slopes, allow_unused=True, retain_graph=bool(self.learned))
+        for total, gradient in zip(self.gradients, found[1:], strict=True):
+            if gradient is not None:
+                total += gradient
+        return y.detach(), torch.zeros_like(x) if found[0] is None else found[0]
+
+
+def activated(x: Tensor, activation: str | Activation) -> Tensor:
+    """φ(x), in place for ReLU."""
+    if activation == "relu":
+        return x.clamp_min_(0.0)
+    return ACTIVATIONS[activation](x) if isinstance(activation, str) else activation(x)
 
 
 class _Plan:
@@ -307,6 +331,14 @@ class _Plan:
         self.positions = [[p * kernel[1] + q for (p, q), *_ in sweep.meetings] for sweep in self.sweeps]
         step = max(1, TILE // (own * max((sweep.pixels for sweep in self.sweeps), default=1)))
         self.samples = [slice(s, s + step) for s in range(0, z.shape[0], step)]
+        self._rooms: dict[str, Tensor] = {}
+
+    def room(self, name: str, like: Tensor, outputs: int) -> Tensor:
+        """Memory for an (outputs, m, pixels) that lies like the matrix (m, pixels); the same for all tiles."""
+        size = outputs * like.numel()
+        if name not in self._rooms or self._rooms[name].numel() < size:
+            self._rooms[name] = like.new_empty(size)
+        return self._rooms[name].as_strided((outputs, *like.shape), (like.numel(), *like.stride()))
 
     def padded(self, z: Tensor) -> Tensor:
         """What the activation sees."""
@@ -352,64 +384,60 @@ class _Tile:
         self.region = (slice(None), channels, sweep.rows, sweep.columns)
         seen = image[self.region]
         self.shape = seen.shape[0], *seen.shape[2:]
-        self.weight = plan.weight if len(positions) == plan.weight.shape[1] else plan.weight[:, positions]
+        weight = plan.weight[outputs]  # (n, positions, m)
+        self.weight = weight if len(positions) == weight.shape[1] else weight[:, positions]
         self.bias_row = positions[0] if plan.per_weight else 0
-        self.bias = plan.bias[self.bias_row].unsqueeze(2)  # (n, m, 1)
+        self.bias = plan.bias[self.bias_row, outputs].unsqueeze(2)  # (n, m, 1)
         matrix = seen.transpose(0, 1).flatten(1).to(plan.dtype)
         # (m, pixels), in memory the longer dimension last
         self.matrix = matrix.contiguous() if matrix.shape[1] >= matrix.shape[0] else matrix.t().contiguous().t()
-        self.step = min(outputs.stop - outputs.start, max(1, BLOCK // self.matrix.numel()))
-
-    def room(self) -> Tensor:
-        """For a block of activations (outputs, m, pixels), in memory like the matrix."""
-        return torch.empty_strided(
-            (self.step, *self.matrix.shape),
-            (self.matrix.numel(), *self.matrix.stride()),
-            dtype=self.matrix.dtype,
-            device=self.matrix.device,
-        )
-
-    def blocks(self) -> Iterator[tuple[slice, int]]:
-        """Some outputs at a time, and how many."""
-        for i in range(self.outputs.start, self.outputs.stop, self.step):
-            stop = min(i + self.step, self.outputs.stop)
-            yield slice(i, stop), stop - i
+        n = outputs.stop - outputs.start
+        step = min(n, max(1, BLOCK // self.matrix.numel()))
+        self.blocks = [slice(i, min(i + step, n)) for i in range(0, n, step)]
+        self.room = functools.partial(plan.room, like=self.matrix, outputs=step)
+        self.step = step
 
     def as_images(self, maps: Tensor) -> Tensor:
         """(outputs, positions, pixels) → (samples, positions, outputs, rows, columns), the same memory."""
         return maps.view(*maps.shape[:2], *self.shape).transpose(0, 2)
 
-    def forward(self, out: Tensor, activation: str) -> None:
-        """Add to the outputs of these samples."""
-        room = self.room()
-        for outputs, n in self.blocks():
-            # the map of position p: Σ_j w_ijp φ(b_ij + z_j); it belongs where the position meets the pixels
-            _, y = self.activated(outputs, activation, room[:n])
-            images = self.as_images(torch.bmm(self.weight[outputs], y))
-            for e, (_, there, here) in enumerate(self.sweep.meetings):
-                out[:, outputs, there[0], there[1]].add_(images[:, e, :, here[0], here[1]])
+    def biased(self, block: slice) -> Tensor:
+        """b + z for some outputs."""
+        return torch.add(self.matrix, self.bias[block], out=self.room("x")[: block.stop - block.start])
 
-    def activated(self, outputs: slice, activation: str, room: Tensor) -> tuple[Tensor, Tensor]:
-        """x = b + z and φ(x), the same memory for ReLU."""
-        x = torch.add(self.matrix, self.bias[outputs], out=room)
-        return x, x.clamp_min_(0.0) if activation == "relu" else ACTIVATIONS[activation](x)
+    def there(self, block: slice, meeting: int) -> tuple[slice, ...]:
+        """Where in the images of all outputs a position's map belongs."""
+        outputs = slice(self.outputs.start + block.start, self.outputs.start + block.stop)
+        return slice(None), outputs, *self.sweep.meetings[meeting][1]
+
+    def here(self, meeting: int) -> tuple[slice | int, ...]:
+        """The part of this map that belongs anywhere."""
+        return slice(None), meeting, slice(None), *self.sweep.meetings[meeting][2]
+
+    def forward(self, out: Tensor, activation: str | Activation) -> None:
+        """Add to the outputs of these samples."""
+        for block in self.blocks:
+            # the map of position p: Σ_j w_ijp φ(b_ij + z_j); it belongs where the position meets the pixels
+            images = self.as_images(torch.bmm(self.weight[block], activated(self.biased(block), activation)))
+            for e in range(len(self.positions)):
+                out[self.there(block, e)].add_(images[self.here(e)])
 
     def backward(
-        self, grad: Tensor, activation: str, grad_z: Tensor | None, grad_weight: Tensor | None, grad_bias: Tensor | None
+        self, grad: Tensor, curve: _Curve, grad_z: Tensor | None, grad_weight: Tensor | None, grad_bias: Tensor | None
     ) -> None:
         """Add to the gradients of these samples and of the parameters."""
-        rooms = self.room(), self.room()
         total = torch.zeros_like(self.matrix)
         # the gradient of each position's map; it is 0 where the position meets no pixel
         maps = self.matrix.new_zeros(self.step, len(self.positions), self.matrix.shape[1])
-        for outputs, n in self.blocks():
-            g, images = maps[:n], self.as_images(maps[:n])
-            for e, (_, there, here) in enumerate(self.sweep.meetings):
-                images[:, e, :, here[0], here[1]] = grad[:, outputs, there[0], there[1]]
+        for block in self.blocks:
+            outputs = self.there(block, 0)[1]
+            g = maps[: block.stop - block.start]
+            images = self.as_images(g)
+            for e in range(len(self.positions)):
+                images[self.here(e)] = grad[self.there(block, e)]
             # Σ_p w_ijp g_ip, then times φ'(b_ij + z_j)
-            slopes = torch.bmm(self.weight[outputs].transpose(1, 2), g, out=rooms[1][:n])
-            x, y = self.activated(outputs, activation, rooms[0][:n])
-            slopes = PULL_BACKS[activation](slopes, x, y)
+            slopes = torch.bmm(self.weight[block].transpose(1, 2), g, out=self.room("slopes")[: len(g)])
+            y, slopes = curve.pull_back(slopes, self.biased(block))
             if grad_weight is not None:
                 part = torch.bmm(g, y.transpose(1, 2))
                 if len(self.positions) == grad_weight.shape[1]:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from companion.dac import op
 from companion.dac.reference import ACTIVATIONS
 from companion.functional import dac_conv2d, dac_linear
 
@@ -24,6 +25,12 @@ Operands = tuple[Tensor, Tensor, Tensor, Tensor]  # z, weight, bias, gradient of
 
 DENSE = ((5, 24), (4, 24), (4, 24), (5, 4))
 CONV = ((1, 3, 4, 4), (2, 3, 3, 3), (2, 3), (1, 2, 4, 4))
+
+
+@pytest.fixture(autouse=True, params=[0, 2**20], ids=["in blocks", "as it stands"])
+def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of plain torch."""
+    monkeypatch.setattr(op, "SMALL", request.param)
 
 
 def operands(name: str, shapes: tuple[tuple[int, ...], ...]) -> Operands:

@@ -46,6 +46,12 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 each_shape = pytest.mark.parametrize("shape", SHAPES)
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operands here are tiny, and are to go the way of large ones."""
+    monkeypatch.setattr(op, "SMALL", 0)
+
+
 def conv_by_hand(
     z: Tensor,
     weight: Tensor,
@@ -173,6 +179,18 @@ def test_blocks_of_any_size_give_the_same(
         assert_equals_double_precision(
             lambda *x, k=numbers: dac_conv2d(*x, **k), lambda *x, k=numbers: conv_by_hand(*x, **k), operands
         )
+
+
+@each_shape
+@either_bias
+def test_small_operands_go_by_the_formula_itself(monkeypatch: pytest.MonkeyPatch, shape: str, per_weight: bool) -> None:
+    monkeypatch.setattr(op, "SMALL", 2**20)
+    monkeypatch.setattr(op, "_Eager", None)
+    assert_equals_double_precision(dac_linear, linear_by_hand, linear_operands(5, 3, 4))
+    operands, numbers = conv_operands(shape, per_weight)
+    assert_equals_double_precision(
+        lambda *x: dac_conv2d(*x, **numbers), lambda *x: conv_by_hand(*x, **numbers), operands
+    )
 
 
 @either_order
@@ -474,29 +492,42 @@ def test_the_same_input_gives_the_same_bits(backend: str, device: str) -> None:
 
 
 @each_activation
-def test_a_function_gives_what_its_name_gives(monkeypatch: pytest.MonkeyPatch, activation: str) -> None:
+def test_a_function_gives_what_its_name_gives(activation: str) -> None:
     phi = reference.ACTIVATIONS[activation]
-    for piece in (1, 40, 2**19):
-        monkeypatch.setattr(reference, "PIECE", piece)
-        for shape in ("padded", "groups"):
-            operands, numbers = conv_operands(shape, True)
-            named, called = (dac_conv2d(*operands, **numbers, activation=a) for a in (activation, phi))
-            g = torch.randn_like(named)
-            for one, other in zip(results(called, operands, g), results(named, operands, g), strict=True):
-                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    for shape in ("padded", "groups"):
+        operands, numbers = conv_operands(shape, True)
+        named, called = (dac_conv2d(*operands, **numbers, activation=a) for a in (activation, phi))
+        g = torch.randn_like(named)
+        for one, other in zip(results(called, operands, g), results(named, operands, g), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("piece", [1, 2**19])
-def test_a_function_may_have_parameters_and_second_derivatives(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
-    monkeypatch.setattr(reference, "PIECE", piece)
+@pytest.mark.parametrize("block", [1, 2**19])
+def test_what_a_function_has_learned_has_derivatives(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(reference, "BLOCK", block)
     slope = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
     operands = [*linear_operands(2, 2, 2, dtype=torch.float64), slope]
 
     def function(z: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
-        return dac_linear(z, weight, bias, lambda x: x * torch.sigmoid(slope * x))
+        steeper = 2 * slope
+        return dac_linear(z, weight, bias, lambda x: x * torch.sigmoid(steeper * x))
 
     assert gradcheck(function, operands)
     assert gradgradcheck(function, operands)
+
+
+def test_a_function_that_ignores_its_input_has_slope_zero() -> None:
+    operands = linear_operands(3, 4, 2)
+    f = dac_linear(*operands, torch.ones_like)
+    f.sum().backward()
+    torch.testing.assert_close(f, operands[1].sum(1).expand(3, 2))
+    assert not operands[0].grad.any()
+
+
+@pytest.mark.parametrize("phi", [lambda x: x.sum(), lambda x: x.bfloat16(), lambda x: 1.0])
+def test_a_function_that_is_not_elementwise_is_refused(phi: Any) -> None:
+    with pytest.raises(ValueError, match=r"activation: returned .* keeps both"):
+        dac_linear(*linear_operands(3, 4, 2), phi)
 
 
 # --- the compiler ---
@@ -563,7 +594,7 @@ def test_a_function_breaks_the_graph_and_says_so_when_it_must_not() -> None:
 
     torch.testing.assert_close(torch.compile(function, backend="aot_eager")(*operands), function(*operands))
     torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="with_callable_activation"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="dac_with_a_function"):
         torch.compile(function, fullgraph=True, backend="aot_eager")(*operands)
 
 
