@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from companion.functional import aglu, apa
+from companion.functional import aglu, apa, dac_linear
 
 pytestmark = pytest.mark.browser
 
@@ -15,6 +15,7 @@ PAGES = [
     "preface.html",
     "ground/kernels.html",
     CHAPTER,
+    "mechanisms/dac.html",
     "mechanisms/layeract.html",
     *(f"appendix/{name}.html" for name in ("notation", "api", "performance", "claims")),
 ]
@@ -139,3 +140,28 @@ def test_search_finds_a_word_of_the_chapter(reader):
     page.wait_for_selector("#search-results li")
     assert page.locator("#search-results li").count() > 0
     assert visit.foreign == []
+
+
+def _hinges(page, name):
+    path = page.locator(f".neuron-hinges .{name}").first.get_attribute("d")
+    return np.array([[float(number) for number in point.split()] for point in path.removeprefix("M").split("L")])
+
+
+@pytest.mark.parametrize("values", [(2.0, -3.5, 0.5, 3.0, -1.2, 0.3), (-4.0, 4.0, 1.0, 4.0, 4.0, -4.0)])
+def test_the_hinges_follow_their_sliders(reader, values):
+    page = reader().open("mechanisms/dac.html")
+    for name, value in zip(("w1", "w2", "w3", "b1", "b2", "b3"), values, strict=True):
+        page.locator(f".neuron-hinges input[name={name}]").evaluate(
+            "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }", value
+        )
+    weight, bias = torch.tensor(values, dtype=torch.float64).reshape(2, 1, 3)
+    x = torch.linspace(-4, 4, 81, dtype=torch.float64)
+    drawn = _hinges(page, "sum")
+    between = np.interp(x, drawn[:, 0] / 60 - 4, 4 - drawn[:, 1] / 320 * 7)
+    np.testing.assert_allclose(between, dac_linear(x[:, None].expand(-1, 3), weight, bias)[:, 0], atol=0.002)
+
+
+def test_a_button_sets_all_hinges(reader):
+    page = reader().open("mechanisms/dac.html")
+    page.locator(".neuron-hinges button", has_text="ReLU").click()
+    np.testing.assert_allclose(_hinges(page, "sum")[:, 1], 320 * (4 - np.array([0, 0, 0, 0, 4])) / 7, atol=0.006)
