@@ -690,6 +690,15 @@ def test_the_units_are_compared_with_the_baseline_and_with_dac(finished):
     assert statuses("dac-experiment-cifar-shared") == ["holds in part"]
 
 
+def test_a_small_run_without_a_clear_difference_refutes_nothing(finished):
+    finished["dac-cifar10"] = dac_rows({"mba4": 0.001})
+    assert statuses(CIFAR[0], CIFAR[2]) == ["not tested"] * 2
+    finished["dac-sgemm"] = sgemm_rows()
+    name = "dac-experiment-sgemm-biases"
+    assert statuses(name) == ["not tested"]
+    assert "smaller scale" in by_id(name).verdict().evidence
+
+
 TOY = tuple(f"dac-experiment-toy-{name}" for name in ("unit", "layer", "line"))
 
 
