@@ -1,7 +1,8 @@
 """``python -m companion.bench``: time and memory of an operator beside what people would otherwise use.
 
-All competitors of one size run interleaved in one process, so that a processor that slows down slows all of them, and
-the median is reported. Memory on a CPU is the high-water mark of a process of its own, above what the inputs need.
+All competitors of one size run interleaved in one process, so that a processor that slows down slows all of them, in
+an order drawn anew each round and each after an uncounted call of its own; the median is reported. Memory on a CPU is
+the high-water mark of a process of its own, above what the inputs need.
 The result goes to the folder of runs; ``python -m companion.experiments promote`` copies it to data/results.
 """
 
@@ -9,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import importlib
 import json
 import math
 import multiprocessing
 import os
+import random
 import resource
 import statistics
 import sys
@@ -165,7 +168,8 @@ def measure(what: Subject, shape: Shape, dtype: str, device: str, repeats: int) 
     device : {"cpu", "cuda"}
         Where.
     repeats : int
-        Counted rounds; three uncounted ones come first. Every round runs every competitor once.
+        Counted rounds; three uncounted ones come first. Every round runs every competitor, in an order drawn anew,
+        each after an uncounted call of its own.
 
     Returns
     -------
@@ -178,20 +182,21 @@ def measure(what: Subject, shape: Shape, dtype: str, device: str, repeats: int) 
     # On a GPU several sets take turns, so that no input is still in the cache.
     sets = [Inputs.draw(what, shape, dtype, device) for _ in range(3 if device == "cuda" else 1)]
     built = [(competitor.name, competitor.build()) for competitor in what.competitors]
+    works: list[tuple[str, str, Callable[[Inputs], Any]]] = [
+        (name, kind, lambda inputs, f=function, r=run: r(inputs, f))  # type: ignore[misc]
+        for name, function in built
+        for kind, run in (("forward", Inputs.forward), ("forward_backward", Inputs.forward_backward))
+    ]
+    if device == "cuda":
+        target = torch.empty_like(sets[0].arguments[0])
+        works.append(("copy", "forward", lambda inputs: target.copy_(inputs.arguments[0].detach())))
+    order = random.Random(0)
     times: dict[tuple[str, str], list[float]] = {}
     for round_ in range(-3, repeats):
-        inputs = sets[round_ % len(sets)]
-        works: list[tuple[str, str, Callable[[], Any]]] = [
-            (name, kind, lambda f=function, r=run: r(f))  # type: ignore[misc]
-            for name, function in built
-            for kind, run in (("forward", inputs.forward), ("forward_backward", inputs.forward_backward))
-        ]
-        if device == "cuda":
-            z = inputs.arguments[0].detach()
-            target = torch.empty_like(z)
-            works.append(("copy", "forward", lambda t=target, z=z: t.copy_(z)))  # type: ignore[misc]
-        for name, kind, work in works:
-            elapsed = _milliseconds(work, device)
+        for name, kind, work in order.sample(works, len(works)):
+            # What ran before leaves caches, memory and threads in its own state: an uncounted call takes its place.
+            work(sets[(round_ + 1) % len(sets)])
+            elapsed = _milliseconds(functools.partial(work, sets[round_ % len(sets)]), device)
             if round_ >= 0:
                 times.setdefault((name, kind), []).append(elapsed)
     median = {key: statistics.median(values) for key, values in times.items()}

@@ -26,6 +26,7 @@ from sympy.printing.latex import LatexPrinter
 
 __all__ = [
     "MECHANISMS",
+    "AnyFunction",
     "Formula",
     "Holds",
     "Partial",
@@ -87,6 +88,41 @@ class Holds(sympy.Expr):  # type: ignore[misc]
 
     def _latex(self, printer: Any) -> str:
         return rf"\left[{printer._print(self.args[0])}\right]"
+
+
+class AnyFunction(sympy.Function):  # type: ignore[misc]
+    """A function of one argument, any that has a derivative: it stays a name, and so does the derivative.
+
+    Attributes
+    ----------
+    printed : str
+        Its name in LaTeX.
+    slope : type of AnyFunction or None
+        The derivative. Without one, SymPy's own sign stands for it.
+
+    Examples
+    --------
+    >>> class Slope(AnyFunction):
+    ...     printed = "f'"
+    >>> class Curve(AnyFunction):
+    ...     printed, slope = "f", Slope
+    >>> latex(Curve(2 * z).diff(z))
+    "2 f'(2 z)"
+    """
+
+    nargs = 1
+    is_real = True
+    printed: str
+    slope: "type[AnyFunction] | None" = None
+
+    def fdiff(self, argindex: int = 1) -> Any:
+        """Return the derivative by the argument."""
+        return super().fdiff(argindex) if self.slope is None else self.slope(self.args[0])
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        name = self.printed if exp is None else f"{self.printed}^{{{exp}}}"
+        argument = printer._print(self.args[0])
+        return rf"{name}\left({argument}\right)" if "frac" in argument else f"{name}({argument})"
 
 
 @dataclass(frozen=True)

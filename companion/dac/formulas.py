@@ -29,7 +29,7 @@ from sympy import (
     sign,
 )
 
-from companion.symbolic import Formula, Holds, Partial, function, register
+from companion.symbolic import AnyFunction, Formula, Holds, Partial, function, register
 
 __all__ = [
     "Activation",
@@ -67,32 +67,17 @@ __all__ = [
 PAPER = "Metta et al. 2024"
 
 
-class Activation(sympy.Function):  # type: ignore[misc]
-    """The activation φ, any function: it stays a name, and its derivative is `ActivationSlope`."""
-
-    nargs = 1
-    is_real = True
-
-    def fdiff(self, argindex: int = 1) -> Any:
-        """Return φ'."""
-        return ActivationSlope(self.args[0])
-
-    def _latex(self, printer: Any, exp: str | None = None) -> str:
-        return _call(r"\varphi", self, printer, exp)
-
-
-class ActivationSlope(sympy.Function):  # type: ignore[misc]
+class ActivationSlope(AnyFunction):
     """The derivative φ' of the activation."""
 
-    nargs = 1
-    is_real = True
-
-    def _latex(self, printer: Any, exp: str | None = None) -> str:
-        return _call(r"\varphi'", self, printer, exp)
+    printed = r"\varphi'"
 
 
-def _call(name: str, call: Any, printer: Any, exp: str | None) -> str:
-    return name + ("" if exp is None else f"^{{{exp}}}") + f"({printer._print(call.args[0])})"
+class Activation(AnyFunction):
+    """The activation φ."""
+
+    printed = r"\varphi"
+    slope = ActivationSlope
 
 
 class Expected(sympy.Expr):  # type: ignore[misc]

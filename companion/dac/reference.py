@@ -390,7 +390,8 @@ class _Tile:
         self.bias = plan.bias[self.bias_row, outputs].unsqueeze(2)  # (n, m, 1)
         matrix = seen.transpose(0, 1).flatten(1).to(plan.dtype)
         # (m, pixels), in memory the longer dimension last
-        self.matrix = matrix.contiguous() if matrix.shape[1] >= matrix.shape[0] else matrix.t().contiguous().t()
+        self.upright = matrix.shape[1] >= matrix.shape[0]
+        self.matrix = matrix.contiguous() if self.upright else matrix.t().contiguous().t()
         n = outputs.stop - outputs.start
         step = min(n, max(1, BLOCK // self.matrix.numel()))
         self.blocks = [slice(i, min(i + step, n)) for i in range(0, n, step)]
@@ -447,6 +448,7 @@ class _Tile:
             if grad_bias is not None:
                 grad_bias[self.bias_row, outputs] += slopes.sum(2)
             if grad_z is not None:
-                total += slopes.sum(0)
+                # in the order of memory, which is some ten times faster
+                total += slopes.sum(0) if self.upright else slopes.transpose(1, 2).sum(0).t()
         if grad_z is not None:
             grad_z[self.region] += total.reshape(-1, *self.shape).transpose(0, 1)

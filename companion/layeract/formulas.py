@@ -12,7 +12,7 @@ from typing import Any
 import sympy
 from sympy import Abs, Eq, Integral, KroneckerDelta, Le, Max, Min, Piecewise, Rational, Sum, exp, oo, pi, sqrt
 
-from companion.symbolic import Formula, Holds, Partial, function, register, sigma
+from companion.symbolic import AnyFunction, Formula, Holds, Partial, function, register, sigma
 
 __all__ = [
     "D",
@@ -49,34 +49,17 @@ __all__ = [
 PAPER = "Yoon and Lim 2023"
 
 
-class Scale(sympy.Function):  # type: ignore[misc]
-    """The activation scale, any function: it stays a name, and its derivative is `Slope`."""
-
-    nargs = 1
-    is_real = True
-
-    def fdiff(self, argindex: int = 1) -> Any:
-        """Return s'."""
-        return Slope(self.args[0])
-
-    def _latex(self, printer: Any, exp: str | None = None) -> str:
-        return _call("s", self, printer, exp)
-
-
-class Slope(sympy.Function):  # type: ignore[misc]
+class Slope(AnyFunction):
     """The derivative s' of the activation scale."""
 
-    nargs = 1
-    is_real = True
-
-    def _latex(self, printer: Any, exp: str | None = None) -> str:
-        return _call("s'", self, printer, exp)
+    printed = "s'"
 
 
-def _call(name: str, call: Any, printer: Any, exp: str | None) -> str:
-    power = "" if exp is None else f"^{{{exp}}}"
-    argument = printer._print(call.args[0])
-    return f"{name}{power}" + (rf"\left({argument}\right)" if "frac" in argument else f"({argument})")
+class Scale(AnyFunction):
+    """The activation scale s."""
+
+    printed = "s"
+    slope = Slope
 
 
 s, slope = Scale, Slope

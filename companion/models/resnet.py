@@ -1,6 +1,7 @@
 """The residual networks of He et al. (2016) for 32×32 images."""
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -139,49 +140,21 @@ class CifarResNet(nn.Module):
         return logits
 
 
-def resnet20(
-    in_channels: int,
-    num_classes: int,
-    activation: Callable[[], nn.Module] = nn.ReLU,
-    attention: Callable[[int], nn.Module] | None = None,
-    version: str = "v1",
-    width: int = 1,
-) -> CifarResNet:
-    """Return the ResNet-20: three blocks per stage; see `CifarResNet`."""
-    return CifarResNet(3, in_channels, num_classes, activation, attention, version, width)
+def resnet20(in_channels: int, num_classes: int, *options: Any, **named: Any) -> CifarResNet:
+    """Return the ResNet-20: three blocks per stage; the options are those of `CifarResNet`."""
+    return CifarResNet(3, in_channels, num_classes, *options, **named)
 
 
-def resnet32(
-    in_channels: int,
-    num_classes: int,
-    activation: Callable[[], nn.Module] = nn.ReLU,
-    attention: Callable[[int], nn.Module] | None = None,
-    version: str = "v1",
-    width: int = 1,
-) -> CifarResNet:
-    """Return the ResNet-32 of the CIFAR experiments: five blocks per stage; see `CifarResNet`."""
-    return CifarResNet(5, in_channels, num_classes, activation, attention, version, width)
+def resnet32(in_channels: int, num_classes: int, *options: Any, **named: Any) -> CifarResNet:
+    """Return the ResNet-32 of the CIFAR experiments: five blocks per stage; the options are those of `CifarResNet`."""
+    return CifarResNet(5, in_channels, num_classes, *options, **named)
 
 
-def resnet44(
-    in_channels: int,
-    num_classes: int,
-    activation: Callable[[], nn.Module] = nn.ReLU,
-    attention: Callable[[int], nn.Module] | None = None,
-    version: str = "v1",
-    width: int = 1,
-) -> CifarResNet:
-    """Return the ResNet-44: seven blocks per stage; see `CifarResNet`."""
-    return CifarResNet(7, in_channels, num_classes, activation, attention, version, width)
+def resnet44(in_channels: int, num_classes: int, *options: Any, **named: Any) -> CifarResNet:
+    """Return the ResNet-44: seven blocks per stage; the options are those of `CifarResNet`."""
+    return CifarResNet(7, in_channels, num_classes, *options, **named)
 
 
-def resnet56(
-    in_channels: int,
-    num_classes: int,
-    activation: Callable[[], nn.Module] = nn.ReLU,
-    attention: Callable[[int], nn.Module] | None = None,
-    version: str = "v1",
-    width: int = 1,
-) -> CifarResNet:
-    """Return the ResNet-56: nine blocks per stage; see `CifarResNet`."""
-    return CifarResNet(9, in_channels, num_classes, activation, attention, version, width)
+def resnet56(in_channels: int, num_classes: int, *options: Any, **named: Any) -> CifarResNet:
+    """Return the ResNet-56: nine blocks per stage; the options are those of `CifarResNet`."""
+    return CifarResNet(9, in_channels, num_classes, *options, **named)

@@ -1,17 +1,14 @@
-"""These neurons in somebody else's network: activations replaced, activations moved into the layers after them.
+"""DAC and multi-bias in somebody else's network: activations and biases move into the layers after them.
 
-:func:`to_dac` and :func:`to_multibias` trace a network with torch.fx and follow two things through it. The first is an
-activation on its way to the layer that will apply it. The second are biases on their way there: where the network had
-a value v, it now has v − o, with one number o per channel, and whoever uses the value must account for o.
+Two things are followed through the graph of a network. The first is an activation on its way to the layer that will
+apply it. The second are biases on their way there: where the network had a value v, it now has v − o, with one number o
+per channel, and whoever uses the value must account for o.
 """
 
 from __future__ import annotations
 
-import copy
-import inspect
 import operator
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,309 +20,18 @@ from torch.nn import functional as F
 from companion.baselines import MultiBias
 from companion.dac.layers import DACConv2d, DACLinear
 from companion.dac.reference import ACTIVATIONS
+from companion.surgery.replacements import ChannelBias, PreActivated
+from companion.surgery.tracing import SHAPE, Network, free_name, trace
 
-__all__ = ["ChannelBias", "PreActivated", "replace_activations", "to_dac", "to_multibias"]
-
-
-# --- modules that surgery leaves behind --------------------------------------------------------------------------
-
-
-class ChannelBias(nn.Module):
-    """z + b with one b per channel: what remains of the biases of layers whose own were moved.
-
-    Parameters
-    ----------
-    bias : Tensor
-        (C,), where the biases start.
-    layout : {"map", "flat", "flattened"}
-        Where the channels are: dimension −3, dimension −1, or dimension −1 with the pixels of each channel in a row.
-
-    Examples
-    --------
-    >>> ChannelBias(torch.tensor([1.0, 2.0]), "map")(torch.zeros(2, 1, 1)).flatten()
-    tensor([1., 2.], grad_fn=<ViewBackward0>)
-    """
-
-    no_weight_decay = ("bias",)
-
-    def __init__(self, bias: Tensor, layout: str) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(bias.detach().clone())
-        self.layout = layout
-
-    def forward(self, z: Tensor) -> Tensor:
-        """Add the biases."""
-        bias = self.bias.to(z.dtype)
-        if self.layout == "map":
-            return z + bias[:, None, None]
-        return z + (bias.repeat_interleave(z.shape[-1] // bias.numel()) if self.layout == "flattened" else bias)
-
-    def extra_repr(self) -> str:
-        """Channels and layout."""
-        return f"{self.bias.numel()}, layout={self.layout!r}"
-
-
-class PreActivated(nn.Module):
-    """layer(φ(z + b)) with one b per input channel, shared by all outputs: a DAC whose pair biases are tied.
-
-    Parameters
-    ----------
-    layer : nn.Linear or nn.Conv2d
-        Without a bias. It becomes part of this module.
-    activation : str
-        A name in `companion.dac.reference.ACTIVATIONS`.
-    bias : Tensor
-        One number per input feature or channel, where the biases start.
-
-    References
-    ----------
-    Metta et al. (2024), Increasing biases can be more efficient than increasing weights, Table 3.
-
-    Examples
-    --------
-    >>> PreActivated(nn.Linear(3, 2, bias=False), "relu", torch.zeros(3))(torch.zeros(5, 3)).shape
-    torch.Size([5, 2])
-    """
-
-    no_weight_decay = ("bias",)
-
-    def __init__(self, layer: nn.Linear | nn.Conv2d, activation: str, bias: Tensor) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(bias.detach().clone())
-        self.activation = activation
-        self.layer = layer
-
-    def forward(self, z: Tensor) -> Tensor:
-        """Bias, activate, and apply the layer."""
-        bias = self.bias.to(z.dtype)
-        if isinstance(self.layer, nn.Conv2d):
-            bias = bias[:, None, None]
-        out: Tensor = self.layer(ACTIVATIONS[self.activation](z + bias))
-        return out
-
-    def extra_repr(self) -> str:
-        """The activation."""
-        return f"activation={self.activation!r}"
-
-
-# --- tracing -----------------------------------------------------------------------------------------------------
-
-
-class _Tracer(fx.Tracer):
-    """torch.fx's tracer, which here can answer questions about shapes and keeps the book's own modules whole."""
-
-    def __init__(self, example_input: Tensor | None) -> None:
-        super().__init__()
-        self.example_input = example_input
-        self.inside: list[nn.Module] = []
-        self.values: dict[fx.Node, Any] = {}
-        self.computing = False
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Whether a module becomes one node of the graph."""
-        if super().is_leaf_module(m, module_qualified_name):
-            return True
-        alone = next(m.children(), None) is None
-        owns = next(m.parameters(), next(m.buffers(), None)) is not None
-        return alone and (owns or type(m).__module__.startswith("companion."))
-
-    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Remember which module is being traced, unless this is a computation for the example."""
-        if self.computing:
-            return forward(*args, **kwargs)
-        self.inside.append(m)
-        result = super().call_module(m, forward, args, kwargs)
-        # not in a finally: after an error the last one is to blame
-        self.inside.pop()
-        return result
-
-    def to_bool(self, obj: fx.Proxy) -> bool:
-        """Decide as the network does for the example."""
-        return super().to_bool(obj) if self.example_input is None else bool(self._value(obj.node))
-
-    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
-        """As many elements as there are for the example."""
-        if self.example_input is None:
-            return super().iter(obj)
-        return iter([operator.getitem(obj, index) for index in range(len(self._value(obj.node)))])
-
-    @torch.no_grad()
-    def _value(self, wanted: fx.Node) -> Any:
-        """What a node is for the example input."""
-        if not self.values:
-            self.network = fx.Interpreter(copy.deepcopy(self.root).eval(), graph=self.graph)
-            self.network.args_iter = iter([self.example_input])
-            self.network.env = self.values
-        self.computing = True
-        for node in self.graph.nodes:
-            if node not in self.values:
-                self.values[node] = self.network.run_node(node)
-        self.computing = False
-        return self.values[wanted]
-
-
-def _trace(model: nn.Module, example_input: Tensor | None) -> _Network:
-    """A copy of a network as a graph in which nothing works in place."""
-    root = copy.deepcopy(model)
-    tracer = _Tracer(example_input)
-    try:
-        graph = tracer.trace(root)
-    except Exception as error:
-        culprit = tracer.inside[-1] if tracer.inside else root
-        name = next((name for name, module in root.named_modules() if module is culprit), "")
-        where = f"module {name!r}, a {type(culprit).__name__}," if name else f"the forward of {type(culprit).__name__}"
-        shapes = "" if example_input is not None else "; where shapes decide, an example_input may help"
-        raise ValueError(f"model: torch.fx cannot trace {where} ({type(error).__name__}: {error}){shapes}") from error
-    _drop_questions(graph)
-    _leave_no_place(root, graph)
-    return _Network(root, graph)
-
-
-def _drop_questions(graph: fx.Graph) -> None:
-    """Erase what was asked about shapes only while tracing."""
-    asked = (getattr, operator.getitem, operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
-    for node in reversed(graph.nodes):
-        if not node.users and (node.target in asked or (node.op == "call_method" and node.target in _SHAPE)):
-            graph.erase_node(node)
-
-
-def _leave_no_place(root: nn.Module, graph: fx.Graph) -> None:
-    """Let every operation that we know give new memory, and later users of what it overwrote read its result."""
-    order = {node: index for index, node in enumerate(graph.nodes)}
-    for node in list(graph.nodes):
-        if node.op == "call_function" and node.target in (F.relu, F.leaky_relu, F.elu, F.silu, F.dropout):
-            given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
-            node.args, node.kwargs = (given.pop("input"),), given
-        module = root.get_submodule(node.target) if node.op == "call_module" else None
-        overwrites = (
-            getattr(module, "inplace", False)
-            or node.kwargs.get("inplace", False)
-            or node.target in _IN_PLACE
-            or (node.op == "call_method" and node.target.endswith("_") and not node.target.endswith("__"))
-        )
-        if overwrites:
-            for user in list(node.args[0].users):
-                if order[user] > order[node]:
-                    user.replace_input_with(node.args[0], node)
-        node.target = _IN_PLACE.get(node.target, node.target)
-        node.kwargs = {key: value for key, value in node.kwargs.items() if key != "inplace"}
-        if node.target is F.dropout and "training" in node.kwargs:
-            # The flag was read from the network's mode when it was traced; a module reads it when it runs.
-            name = _free_name(root, node.name)
-            root.add_module(name, nn.Dropout(node.kwargs.get("p", 0.5)).train(root.training))
-            node.op, node.target, node.kwargs = "call_module", name, {}
-    for module in root.modules():
-        if getattr(module, "inplace", False):
-            module.inplace = False  # type: ignore[assignment]
-
-
-def _free_name(root: nn.Module, name: str) -> str:
-    """The name, with underscores if something is called so already."""
-    while hasattr(root, name):
-        name += "_"
-    return name
-
-
-# --- what the operations of a graph are --------------------------------------------------------------------------
+__all__ = ["to_dac", "to_multibias"]
 
 #: φ(max(x, y)) = max(φ(x), φ(y)) does not hold for these.
 NOT_MONOTONE = ("silu", "gelu")
 #: φ(0) is not 0.
 NOT_ZERO_AT_ZERO = ("sigmoid", "softplus")
 
-_MODULES: dict[type[nn.Module], tuple[str, Mapping[str, Any]]] = {
-    nn.ReLU: ("relu", {}),
-    nn.LeakyReLU: ("leaky_relu", {"negative_slope": 0.01}),
-    nn.ELU: ("elu", {"alpha": 1.0}),
-    nn.SiLU: ("silu", {}),
-    nn.GELU: ("gelu", {"approximate": "none"}),
-    nn.Tanh: ("tanh", {}),
-    nn.Sigmoid: ("sigmoid", {}),
-    nn.Softplus: ("softplus", {"beta": 1.0}),
-}
-_FUNCTIONS: dict[Any, str] = {
-    **dict.fromkeys((F.relu, torch.relu, "relu"), "relu"),
-    F.leaky_relu: "leaky_relu",
-    F.elu: "elu",
-    F.silu: "silu",
-    F.gelu: "gelu",
-    **dict.fromkeys((F.tanh, torch.tanh, "tanh"), "tanh"),
-    **dict.fromkeys((F.sigmoid, torch.sigmoid, "sigmoid"), "sigmoid"),
-    F.softplus: "softplus",
-}
-# What writes into its first operand, and what gives the same in new memory.
-_IN_PLACE: dict[Any, Any] = {
-    operator.iadd: operator.add,
-    operator.isub: operator.sub,
-    operator.imul: operator.mul,
-    "add_": "add",
-    "relu_": "relu",
-    "tanh_": "tanh",
-    "sigmoid_": "sigmoid",
-    F.relu_: F.relu,
-    torch.relu_: torch.relu,
-    torch.tanh_: torch.tanh,
-    torch.sigmoid_: torch.sigmoid,
-    F.leaky_relu_: F.leaky_relu,
-    F.elu_: F.elu,
-}
-_SHAPE = ("size", "dim", "ndimension")
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
-
-
-def _is_slice_of_pixels(index: Any) -> bool:
-    """x[:, :, a:b:s, ...], which keeps every channel and its place."""
-    everything = slice(None)
-    return (
-        isinstance(index, tuple)
-        and index[:2] == (everything, everything)
-        and all(isinstance(part, slice) for part in index)
-    )
-
-
-class _Network:
-    """A traced network and what its nodes are."""
-
-    def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
-        self.root, self.graph = root, graph
-        self.modules = dict(root.named_modules(remove_duplicate=False))
-        calls = Counter(id(self.modules[n.target]) for n in graph.nodes if n.op == "call_module")
-        read = {str(n.target).rpartition(".")[0] for n in graph.nodes if n.op == "get_attr"}
-        # Of a module that is called twice, or whose parameters somebody reads, nothing may be moved.
-        self.fixed = {
-            n for n in graph.nodes if n.op == "call_module" and (calls[id(self.module(n))] > 1 or n.target in read)
-        }
-
-    def module(self, node: fx.Node) -> nn.Module | None:
-        """The module that a node calls."""
-        return self.modules[node.target] if node.op == "call_module" else None
-
-    def finished(self, model: nn.Module) -> fx.GraphModule:
-        """The graph as a network that is called like the one it was made from."""
-        self.graph.lint()
-        return fx.GraphModule(self.root, self.graph, type(model).__name__)
-
-    def is_function(self, node: fx.Node, *targets: Any) -> bool:
-        """Whether a node calls one of some functions or methods."""
-        return node.op in ("call_function", "call_method") and node.target in targets
-
-    def activation(self, node: fx.Node) -> str | None:
-        """The name of the activation function that a node applies."""
-        module = self.module(node)
-        if module is not None:
-            name, setting = _MODULES.get(type(module), (None, {}))
-            return name if all(getattr(module, key) == value for key, value in setting.items()) else None
-        if node.op not in ("call_function", "call_method") or len(node.args) != 1 or set(node.kwargs) - {"inplace"}:
-            return None
-        return _FUNCTIONS.get(node.target)
-
-    def is_linear(self, node: fx.Node) -> bool:
-        """Whether a node calls a dense layer or a convolution that may be replaced."""
-        module = self.module(node)
-        if node in self.fixed or len(node.args) != 1 or node.kwargs:
-            return False
-        return type(module) is nn.Linear or (type(module) is nn.Conv2d and module.padding_mode == "zeros")
 
 
 # --- what flows through the graph --------------------------------------------------------------------------------
@@ -355,7 +61,7 @@ class _Flow:
 
     Parameters
     ----------
-    net : _Network
+    net : Network
         The graph.
     moving : collection of Node
         The activations that move to the layers after them; others stay.
@@ -370,7 +76,7 @@ class _Flow:
 
     def __init__(
         self,
-        net: _Network,
+        net: Network,
         moving: Collection[fx.Node],
         accepts: Callable[[nn.Module], bool],
         biases: bool,
@@ -392,7 +98,7 @@ class _Flow:
     def _visit(self, node: fx.Node) -> _State | None:
         """The state of a node's result; None if it needs its operands as they were and nothing is known of it."""
         net = self.net
-        if net.is_function(node, *_SHAPE) or (net.is_function(node, getattr) and node.args[1] in ("shape", "ndim")):
+        if net.is_function(node, *SHAPE) or (net.is_function(node, getattr) and node.args[1] in ("shape", "ndim")):
             return _State()
         if net.is_function(node, operator.add, torch.add, "add"):
             return self._sum(node)
@@ -524,7 +230,17 @@ def _reaches(state: _State, inputs: int, layouts: tuple[str, ...]) -> bool:
     return state.layout in layouts and (inputs % length == 0 if state.layout == "flattened" else inputs == length)
 
 
-def _is_max_pool(net: _Network, node: fx.Node) -> bool:
+def _is_slice_of_pixels(index: Any) -> bool:
+    """x[:, :, a:b:s, ...], which keeps every channel and its place."""
+    everything = slice(None)
+    return (
+        isinstance(index, tuple)
+        and index[:2] == (everything, everything)
+        and all(isinstance(part, slice) for part in index)
+    )
+
+
+def _is_max_pool(net: Network, node: fx.Node) -> bool:
     module = net.module(node)
     if isinstance(module, (nn.MaxPool2d, nn.AdaptiveMaxPool2d)):
         return not module.return_indices
@@ -532,7 +248,7 @@ def _is_max_pool(net: _Network, node: fx.Node) -> bool:
     return net.is_function(node, *pools) and not node.kwargs.get("return_indices", False)
 
 
-def _is_average(net: _Network, node: fx.Node) -> bool:
+def _is_average(net: Network, node: fx.Node) -> bool:
     """Whether a node takes means over pixels of each channel, none of them in the padding."""
     module = net.module(node)
     if isinstance(module, nn.AvgPool2d):
@@ -548,7 +264,7 @@ def _is_average(net: _Network, node: fx.Node) -> bool:
     return False
 
 
-def _flattens(net: _Network, node: fx.Node) -> bool:
+def _flattens(net: Network, node: fx.Node) -> bool:
     """Whether a node makes (N, C, H, W) to (N, C·H·W)."""
     module = net.module(node)
     if isinstance(module, nn.Flatten):
@@ -573,7 +289,7 @@ def _is_batch_size(value: Any) -> bool:
     return False
 
 
-def _new_channels(net: _Network, node: fx.Node) -> tuple[int, int] | None:
+def _new_channels(net: Network, node: fx.Node) -> tuple[int, int] | None:
     """How many channels of zeros a node puts before and behind a map's own."""
     if not net.is_function(node, F.pad) or len(node.args) != 2:
         return None
@@ -592,7 +308,7 @@ def _new_channels(net: _Network, node: fx.Node) -> tuple[int, int] | None:
 _Maker = Callable[[nn.Linear | nn.Conv2d, str, Tensor | None], nn.Module]
 
 
-def _rebuild(net: _Network, flow: _Flow, make: _Maker) -> None:
+def _rebuild(net: Network, flow: _Flow, make: _Maker) -> None:
     """Carry out in the graph what a flow found."""
     graph, moved = net.graph, flow.moved()
     # The new network's value for each of the old one's, and the old value where it was made.
@@ -612,7 +328,7 @@ def _rebuild(net: _Network, flow: _Flow, make: _Maker) -> None:
         with graph.inserting_before(before):
             if bias is not None:
                 assert state.layout is not None
-                name = _free_name(net.root, f"{node.name}_bias")
+                name = free_name(net.root, f"{node.name}_bias")
                 net.root.add_module(name, ChannelBias(bias, state.layout).train(net.root.training))
                 value = graph.call_module(name, (value,))
             if state.activations:
@@ -655,7 +371,7 @@ def _rebuild(net: _Network, flow: _Flow, make: _Maker) -> None:
             graph.erase_node(node)
 
 
-def _follow(net: _Network, accepts: Callable[[nn.Module], bool], biases: bool, first: fx.Node | None = None) -> _Flow:
+def _follow(net: Network, accepts: Callable[[nn.Module], bool], biases: bool, first: fx.Node | None = None) -> _Flow:
     """The flow in which every activation that moves is taken over by some layer."""
     moving = {node for node in net.graph.nodes if net.activation(node)}
     while True:
@@ -785,7 +501,7 @@ def to_dac(
     >>> type(dac.get_submodule("2")).__name__, torch.allclose(dac(x), model(x), atol=1e-6)
     ('DACLinear', True)
     """
-    net = _trace(model, example_input)
+    net = trace(model, example_input)
     entrance = _entrance(net) if first else None
     flow = _follow(net, _gains, True, entrance)
     if not flow.takers and not first:
@@ -797,7 +513,7 @@ def to_dac(
     return net.finished(model)
 
 
-def _entrance(net: _Network) -> fx.Node:
+def _entrance(net: Network) -> fx.Node:
     """The first dense or convolutional layer."""
     layers = (node for node in net.graph.nodes if isinstance(net.module(node), (nn.Linear, nn.Conv2d)))
     entrance: fx.Node | None = next(layers, None)
@@ -861,7 +577,7 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
     def ungrouped(layer: nn.Module) -> bool:
         return getattr(layer, "groups", 1) == 1
 
-    net = _trace(model, example_input)
+    net = trace(model, example_input)
     flow = _follow(net, ungrouped, False)
     if not flow.takers:
         raise ValueError(
@@ -870,46 +586,3 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
         )
     _rebuild(net, flow, multibias)
     return net.finished(model)
-
-
-def replace_activations(model: nn.Module, replacements: Mapping[type[nn.Module], Callable[[], nn.Module]]) -> nn.Module:
-    """Return a copy of a network in which modules of some classes are replaced by new ones.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Any network. It stays as it is.
-    replacements : mapping
-        From a class, whose subclasses are left alone, to what returns a new module. A module that the network holds
-        in several places, or calls several times, gets one successor.
-
-    Returns
-    -------
-    nn.Module
-        Of the class of `model`. The new modules are on the device of its first parameter, with its dtype.
-
-    Raises
-    ------
-    ValueError
-        If there is nothing to replace. Activations that are called as functions are not modules.
-
-    Examples
-    --------
-    >>> from companion import AGLU
-    >>> model = replace_activations(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), {nn.ReLU: AGLU})
-    >>> type(model[1]).__name__
-    'AGLU'
-    """
-    model = copy.deepcopy(model)
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    successors: dict[nn.Module, nn.Module] = {}
-    for module in list(model.modules()):
-        if type(module) in replacements:
-            successors[module] = replacements[type(module)]().to(like).train(module.training)
-    if not successors:
-        names = ", ".join(kind.__name__ for kind in replacements)
-        raise ValueError(f"model: {type(model).__name__} holds no module of the class {names}")
-    for name, module in list(model.named_modules(remove_duplicate=False)):
-        if module in successors and name:
-            model.set_submodule(name, successors[module])
-    return successors.get(model, model)

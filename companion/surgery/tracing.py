@@ -1,0 +1,216 @@
+"""A network as a graph: tracing with torch.fx, what its nodes are, and errors that name the module to blame."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+__all__ = ["SHAPE", "Network", "free_name", "trace"]
+
+
+class _Tracer(fx.Tracer):
+    """torch.fx's tracer, which here can answer questions about shapes and keeps the book's own modules whole."""
+
+    def __init__(self, example_input: Tensor | None) -> None:
+        super().__init__()
+        self.example_input = example_input
+        self.inside: list[nn.Module] = []
+        self.values: dict[fx.Node, Any] = {}
+        self.computing = False
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Whether a module becomes one node of the graph."""
+        if super().is_leaf_module(m, module_qualified_name):
+            return True
+        alone = next(m.children(), None) is None
+        owns = next(m.parameters(), next(m.buffers(), None)) is not None
+        return alone and (owns or type(m).__module__.startswith("companion."))
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Remember which module is being traced, unless this is a computation for the example."""
+        if self.computing:
+            return forward(*args, **kwargs)
+        self.inside.append(m)
+        result = super().call_module(m, forward, args, kwargs)
+        # not in a finally: after an error the last one is to blame
+        self.inside.pop()
+        return result
+
+    def to_bool(self, obj: fx.Proxy) -> bool:
+        """Decide as the network does for the example."""
+        return super().to_bool(obj) if self.example_input is None else bool(self._value(obj.node))
+
+    def iter(self, obj: fx.Proxy) -> Iterator[Any]:
+        """As many elements as there are for the example."""
+        if self.example_input is None:
+            return super().iter(obj)
+        return iter([operator.getitem(obj, index) for index in range(len(self._value(obj.node)))])
+
+    @torch.no_grad()
+    def _value(self, wanted: fx.Node) -> Any:
+        """What a node is for the example input."""
+        if not self.values:
+            self.network = fx.Interpreter(copy.deepcopy(self.root).eval(), graph=self.graph)
+            self.network.args_iter = iter([self.example_input])
+            self.network.env = self.values
+        self.computing = True
+        for node in self.graph.nodes:
+            if node not in self.values:
+                self.values[node] = self.network.run_node(node)
+        self.computing = False
+        return self.values[wanted]
+
+
+def trace(model: nn.Module, example_input: Tensor | None) -> Network:
+    """A copy of a network as a graph in which nothing works in place."""
+    root = copy.deepcopy(model)
+    tracer = _Tracer(example_input)
+    try:
+        graph = tracer.trace(root)
+    except Exception as error:
+        culprit = tracer.inside[-1] if tracer.inside else root
+        name = next((name for name, module in root.named_modules() if module is culprit), "")
+        where = f"module {name!r}, a {type(culprit).__name__}," if name else f"the forward of {type(culprit).__name__}"
+        shapes = "" if example_input is not None else "; where shapes decide, an example_input may help"
+        raise ValueError(f"model: torch.fx cannot trace {where} ({type(error).__name__}: {error}){shapes}") from error
+    _drop_questions(graph)
+    _leave_no_place(root, graph)
+    return Network(root, graph)
+
+
+def _drop_questions(graph: fx.Graph) -> None:
+    """Erase what was asked about shapes only while tracing."""
+    asked = (getattr, operator.getitem, operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+    for node in reversed(graph.nodes):
+        if not node.users and (node.target in asked or (node.op == "call_method" and node.target in SHAPE)):
+            graph.erase_node(node)
+
+
+def _leave_no_place(root: nn.Module, graph: fx.Graph) -> None:
+    """Let every operation that we know give new memory, and later users of what it overwrote read its result."""
+    order = {node: index for index, node in enumerate(graph.nodes)}
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target in (F.relu, F.leaky_relu, F.elu, F.silu, F.dropout):
+            given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
+            node.args, node.kwargs = (given.pop("input"),), given
+        module = root.get_submodule(node.target) if node.op == "call_module" else None
+        overwrites = (
+            getattr(module, "inplace", False)
+            or node.kwargs.get("inplace", False)
+            or node.target in _IN_PLACE
+            or (node.op == "call_method" and node.target.endswith("_") and not node.target.endswith("__"))
+        )
+        if overwrites:
+            for user in list(node.args[0].users):
+                if order[user] > order[node]:
+                    user.replace_input_with(node.args[0], node)
+        node.target = _IN_PLACE.get(node.target, node.target)
+        node.kwargs = {key: value for key, value in node.kwargs.items() if key != "inplace"}
+        if node.target is F.dropout and "training" in node.kwargs:
+            # The flag was read from the network's mode when it was traced; a module reads it when it runs.
+            name = free_name(root, node.name)
+            root.add_module(name, nn.Dropout(node.kwargs.get("p", 0.5)).train(root.training))
+            node.op, node.target, node.kwargs = "call_module", name, {}
+    for module in root.modules():
+        if getattr(module, "inplace", False):
+            module.inplace = False  # type: ignore[assignment]
+
+
+def free_name(root: nn.Module, name: str) -> str:
+    """The name, with underscores if something is called so already."""
+    while hasattr(root, name):
+        name += "_"
+    return name
+
+
+# --- what the operations of a graph are --------------------------------------------------------------------------
+
+_MODULES: dict[type[nn.Module], tuple[str, Mapping[str, Any]]] = {
+    nn.ReLU: ("relu", {}),
+    nn.LeakyReLU: ("leaky_relu", {"negative_slope": 0.01}),
+    nn.ELU: ("elu", {"alpha": 1.0}),
+    nn.SiLU: ("silu", {}),
+    nn.GELU: ("gelu", {"approximate": "none"}),
+    nn.Tanh: ("tanh", {}),
+    nn.Sigmoid: ("sigmoid", {}),
+    nn.Softplus: ("softplus", {"beta": 1.0}),
+}
+_FUNCTIONS: dict[Any, str] = {
+    **dict.fromkeys((F.relu, torch.relu, "relu"), "relu"),
+    F.leaky_relu: "leaky_relu",
+    F.elu: "elu",
+    F.silu: "silu",
+    F.gelu: "gelu",
+    **dict.fromkeys((F.tanh, torch.tanh, "tanh"), "tanh"),
+    **dict.fromkeys((F.sigmoid, torch.sigmoid, "sigmoid"), "sigmoid"),
+    F.softplus: "softplus",
+}
+# What writes into its first operand, and what gives the same in new memory.
+_IN_PLACE: dict[Any, Any] = {
+    operator.iadd: operator.add,
+    operator.isub: operator.sub,
+    operator.imul: operator.mul,
+    "add_": "add",
+    "relu_": "relu",
+    "tanh_": "tanh",
+    "sigmoid_": "sigmoid",
+    F.relu_: F.relu,
+    torch.relu_: torch.relu,
+    torch.tanh_: torch.tanh,
+    torch.sigmoid_: torch.sigmoid,
+    F.leaky_relu_: F.leaky_relu,
+    F.elu_: F.elu,
+}
+SHAPE = ("size", "dim", "ndimension")
+
+
+class Network:
+    """A traced network and what its nodes are."""
+
+    def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
+        self.root, self.graph = root, graph
+        self.modules = dict(root.named_modules(remove_duplicate=False))
+        calls = Counter(id(self.modules[n.target]) for n in graph.nodes if n.op == "call_module")
+        read = {str(n.target).rpartition(".")[0] for n in graph.nodes if n.op == "get_attr"}
+        # Of a module that is called twice, or whose parameters somebody reads, nothing may be moved.
+        self.fixed = {
+            n for n in graph.nodes if n.op == "call_module" and (calls[id(self.module(n))] > 1 or n.target in read)
+        }
+
+    def module(self, node: fx.Node) -> nn.Module | None:
+        """The module that a node calls."""
+        return self.modules[node.target] if node.op == "call_module" else None
+
+    def finished(self, model: nn.Module) -> fx.GraphModule:
+        """The graph as a network that is called like the one it was made from."""
+        self.graph.lint()
+        return fx.GraphModule(self.root, self.graph, type(model).__name__)
+
+    def is_function(self, node: fx.Node, *targets: Any) -> bool:
+        """Whether a node calls one of some functions or methods."""
+        return node.op in ("call_function", "call_method") and node.target in targets
+
+    def activation(self, node: fx.Node) -> str | None:
+        """The name of the activation function that a node applies."""
+        module = self.module(node)
+        if module is not None:
+            name, setting = _MODULES.get(type(module), (None, {}))
+            return name if all(getattr(module, key) == value for key, value in setting.items()) else None
+        if node.op not in ("call_function", "call_method") or len(node.args) != 1 or set(node.kwargs) - {"inplace"}:
+            return None
+        return _FUNCTIONS.get(node.target)
+
+    def is_linear(self, node: fx.Node) -> bool:
+        """Whether a node calls a dense layer or a convolution that may be replaced."""
+        module = self.module(node)
+        if node in self.fixed or len(node.args) != 1 or node.kwargs:
+            return False
+        return type(module) is nn.Linear or (type(module) is nn.Conv2d and module.padding_mode == "zeros")
