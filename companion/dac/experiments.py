@@ -24,7 +24,8 @@ batches of 1024, He normal weights, biases of zero, an L² penalty on weights al
 
 The ``laptop`` preset keeps the recipe and shrinks the rest: a tenth of the training rows, early stopping from epoch 75
 on, one depth, rectangles of widths up to 100 (DAC) and 141 (baseline), pyramids up to 90 and 125. A first version ended
-after 120 epochs, where early stopping had not yet ended 22 of 60 trainings; so the limit is 400. `changes` is the
+after 120 epochs, where early stopping had not yet ended 22 of 60 trainings; so the limit is 400. The ``excerpt`` preset
+shrinks nothing but the list of networks: all rows and epochs, for the three changes of one baseline. `changes` is the
 paper's comparison, fixed beforehand: per width, the differences of log test error (in nats) between a baseline and the
 network with twice its weights, with twice its parameters by unshared biases, and with as many parameters by fewer units
 and unshared biases.
@@ -269,12 +270,23 @@ _SGEMM_SMALL: dict[str, Any] = {
     "pyramidal_dac": _PYRAMIDS[:3],
     "device": "cpu",
 }
+_SGEMM_EXCERPT: dict[str, Any] = {
+    **_SGEMM,
+    "depths": [5],
+    "rectangular_base": [50, 71],
+    "rectangular_dac": [35, 50],
+    "pyramidal_base": [],
+    "pyramidal_dac": [],
+    "device": "cpu",
+}
 
 register(
     Experiment(
         name="dac-sgemm",
         mechanism="dac",
-        description="SGEMM: weights or biases? (full: reproduction of section 5; laptop: its recipe on fewer rows)",
+        description=(
+            "SGEMM: weights or biases? (full: reproduction of section 5; excerpt: one width of it; laptop: fewer rows)"
+        ),
         presets={
             "smoke": {
                 **_SGEMM_SMALL,
@@ -291,6 +303,7 @@ register(
                 "seeds": 2,
             },
             "laptop": _SGEMM_SMALL,
+            "excerpt": _SGEMM_EXCERPT,
             "full": _SGEMM,
         },
         cases=_regression_cases,

@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("run", help="run an experiment")
     command.add_argument("name")
-    command.add_argument("--preset", default="laptop", help="smoke, laptop (default) or full")
+    command.add_argument("--preset", default="laptop", help="smoke, laptop (default), full, or another of the list")
     command.add_argument("--seeds", type=int, help="number of evaluation seeds; default: the preset's")
     command.add_argument("--resume", action="store_true", help="keep the jobs that are finished")
     command.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("table", help="show a finished result, of the runs or else the promoted one")
     command.add_argument("name")
-    command.add_argument("--preset", default="laptop", help="smoke, laptop (default) or full")
+    command.add_argument("--preset", default="laptop", help="smoke, laptop (default), full, or another of the list")
     command.set_defaults(command=_table)
 
     command = commands.add_parser("promote", help="copy finished runs to data/results")

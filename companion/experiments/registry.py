@@ -76,7 +76,8 @@ class Experiment:
     description : str
         One sentence: what is compared on what.
     presets : mapping of str to mapping
-        Settings by preset: "smoke" (seconds, for tests), "laptop" (minutes on two cores, real data), "full".
+        Settings by preset: "smoke" (seconds, for tests), "laptop" (minutes on two cores, real data), "full";
+        "excerpt": some cases of "full", nothing else reduced.
         Each needs "seeds" (how many); where it is to be tuned also "learning_rates" and "tuning_seeds" (lists).
         The rest is the experiment's own.
     cases : callable
