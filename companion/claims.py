@@ -3,6 +3,19 @@
 A claim is a row in ``data/claims/<mechanism>.yaml``: our paraphrase, its place in the paper, and the function
 that judges it. That function computes; nobody types a verdict. It works with the registered formulas, with
 the papers' tables in ``data/published``, or with our own results in ``data/results``.
+
+One rule for all claims about experiments: `Run.judge` says what a run of ours makes of a claim. A run is at the paper's
+scale or at a smaller one (`Run.scale`), and a small one neither confirms nor refutes what a paper says of a large one.
+
+- At the paper's scale a claim "holds" where every comparison clearly shows it, "holds in part" where some do, and "does
+  not hold" where none does.
+- At a smaller scale it is "seen at smaller scale" where every comparison clearly shows it; "opposite at smaller scale"
+  where most clearly show the opposite; "seen in part at smaller scale" where some clearly show it; else "not seen at
+  smaller scale", which is no evidence against it.
+
+What counts as a comparison, and what as clear, stands at the head of each mechanism's ``claims.py``: mostly p < 0.05,
+with Holm's correction where comparisons are read together. That two things are alike is shown where no clear difference
+is seen. The part of this rule that is about scale was made when the first results of small runs were known.
 """
 
 import csv
@@ -22,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ROUNDING",
     "Claim",
+    "Run",
+    "Scale",
     "Status",
     "Verdict",
     "at_most",
@@ -33,11 +48,21 @@ __all__ = [
     "ledger",
     "no_result",
     "published",
-    "rows_of",
+    "run_of",
     "table",
 ]
 
-Status = Literal["holds", "holds in part", "does not hold", "not tested"]
+Status = Literal[
+    "holds",
+    "holds in part",
+    "does not hold",
+    "seen at smaller scale",
+    "seen in part at smaller scale",
+    "not seen at smaller scale",
+    "opposite at smaller scale",
+    "not tested",
+]
+Scale = Literal["paper", "smaller"]
 
 _KEYS = ("id", "claim", "source", "check", "chapter")
 
@@ -49,17 +74,24 @@ class Verdict:
     Attributes
     ----------
     status : str
-        "holds", "holds in part", "does not hold", or "not tested": nothing that we have can decide it.
+        "holds", "holds in part" or "does not hold": for mathematics, for the papers' tables, and for runs of ours at
+        the paper's scale. "seen …", "seen in part …", "not seen …" or "opposite at smaller scale": for smaller runs, by
+        the rule at the head of :mod:`companion.claims`. "not tested": nothing that we have can decide it.
     evidence : str
         One sentence with the numbers.
+    scale : {"paper", "smaller"} or None
+        That of the run of ours that judged the claim; None where none did.
     """
 
     status: Status
     evidence: str
+    scale: Scale | None = None
 
     def __post_init__(self) -> None:
         if self.status not in get_args(Status):
             raise ValueError(f"status: {self.status!r} is unknown; allowed are {', '.join(get_args(Status))}")
+        if self.status != "not tested" and self.status.endswith("at smaller scale") != (self.scale == "smaller"):
+            raise ValueError(f"status: {self.status!r} does not go with the scale {self.scale!r}")
         if not self.evidence.endswith("."):
             raise ValueError(f"evidence: {self.evidence!r} is not a sentence")
 
@@ -307,8 +339,75 @@ def enumerated(names: Sequence[str]) -> str:
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
 
 
-def rows_of(name: str) -> list[dict[str, Any]] | None:
-    """Return the rows of our result of an experiment.
+@dataclass(frozen=True)
+class Run:
+    """A finished result of ours that claims are judged by.
+
+    Attributes
+    ----------
+    rows : list of dict
+        A row for each case and seed.
+    settings : dict
+        The preset: data set, networks, epochs and so on.
+    scale : {"paper", "smaller"}
+        "paper" for the preset "full", and where the experiment has none, since "laptop" leaves nothing to enlarge; else
+        "smaller".
+    """
+
+    rows: list[dict[str, Any]]
+    settings: dict[str, Any]
+    scale: Scale
+
+    def judge(self, evidence: str, *, shown: int, against: int, of: int = 1, whole: bool | None = None) -> Verdict:
+        """Return the verdict on a claim by the rule at the head of this module.
+
+        Parameters
+        ----------
+        evidence : str
+            One sentence with the numbers.
+        shown, against : int
+            How many comparisons clearly show the claim, and how many clearly show the opposite.
+        of : int
+            How many there are.
+        whole : bool, optional
+            Whether the run shows all of the claim; by default where all comparisons show it.
+
+        Returns
+        -------
+        Verdict
+            With the scale of the run.
+
+        Raises
+        ------
+        ValueError
+            If there is no comparison, or fewer than are counted.
+
+        Examples
+        --------
+        >>> Run([], {}, "paper").judge("Two of three.", shown=2, against=1, of=3).status
+        'holds in part'
+        >>> Run([], {}, "smaller").judge("None of three.", shown=0, against=1, of=3).status
+        'not seen at smaller scale'
+        """
+        if not (shown >= 0 <= against and shown + against <= of > 0):
+            raise ValueError(f"of: {of} comparisons, {shown} for and {against} against the claim")
+        whole = shown == of if whole is None else whole
+        status: Status
+        if self.scale == "paper":
+            status = graded(whole, shown)
+        elif whole:
+            status = "seen at smaller scale"
+        elif 2 * against > of:
+            status = "opposite at smaller scale"
+        else:
+            status = "seen in part at smaller scale" if shown else "not seen at smaller scale"
+        return Verdict(status, evidence, self.scale)
+
+
+def run_of(name: str) -> Run | None:
+    """Return our result of an experiment, "full" or else "laptop".
+
+    An "excerpt" has some cases of "full" and does not judge claims about all of them.
 
     Parameters
     ----------
@@ -317,14 +416,19 @@ def rows_of(name: str) -> list[dict[str, Any]] | None:
 
     Returns
     -------
-    list of dict or None
+    Run or None
         None where there is no finished result.
     """
-    try:
-        rows: list[dict[str, Any]] = results.load(name)["rows"]
-    except FileNotFoundError:
-        return None
-    return rows
+    from companion.experiments import registry
+
+    for preset in ("full", "laptop"):
+        try:
+            result = results.load(name, preset)
+        except FileNotFoundError:
+            continue
+        smaller = preset != "full" and "full" in registry.get(name).presets
+        return Run(result["rows"], result["settings"], "smaller" if smaller else "paper")
+    return None
 
 
 def no_result(name: str) -> Verdict:

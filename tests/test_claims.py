@@ -8,11 +8,13 @@ import math
 import random
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
 from companion import claims, results
-from companion.claims import Claim, Verdict
+from companion.claims import Claim, Run, Status, Verdict
+from companion.experiments import registry
 
 MECHANISMS = ["apa", "layeract", "dac"]
 LEDGER = [claim for mechanism in MECHANISMS for claim in claims.ledger(mechanism)]
@@ -46,7 +48,7 @@ def observed(claim: Claim) -> tuple[Verdict, frozenset[str], frozenset[str]]:
 @pytest.mark.parametrize("claim", LEDGER, ids=lambda claim: claim.id)
 def test_a_claim_has_a_verdict_with_a_sentence_of_evidence(claim):
     verdict, _, experiments = observed(claim)
-    assert verdict.status in ("holds", "holds in part", "does not hold", "not tested")
+    assert verdict.status in get_args(Status)
     assert any(character.isdigit() for character in verdict.evidence) or experiments
     assert "\n" not in verdict.evidence
 
@@ -311,21 +313,95 @@ def test_a_verdict_on_dac_turns_when_the_fact_is_another(name, monkeypatch):
 # --- Experiments --------------------------------------------------------------------------------------------
 
 
+class Finished(dict):
+    """Rows by experiment, and whether they are of its largest preset or of a smaller one."""
+
+    scale = "paper"
+
+    def load(self, name, preset="laptop"):
+        largest = "full" if "full" in registry.get(name).presets else "laptop"
+        if name not in self or preset != ("laptop" if self.scale == "smaller" else largest):
+            raise FileNotFoundError(name)
+        return {"rows": self[name], "settings": {"dataset": "digits"}}
+
+
 @pytest.fixture
 def finished(monkeypatch):
-    """Let `results.load` return given rows, and nothing else."""
-    rows = {}
+    """Let `results.load` return given rows, and nothing else; at the paper's scale if nothing else is said."""
+    made = Finished()
+    monkeypatch.setattr(results, "load", made.load)
+    return made
 
-    def load(name, preset="laptop"):
-        if name not in rows:
-            raise FileNotFoundError(name)
-        return {"rows": rows[name]}
 
-    monkeypatch.setattr(results, "load", load)
-    return rows
+def statuses(*names):
+    return [by_id(name).verdict().status for name in names]
 
 
 ON_RESULTS = [claim for claim in LEDGER if observed(claim)[2]]
+
+
+# Comparisons that clearly show the claim, that clearly show the opposite, and all.
+@pytest.mark.parametrize(
+    ("shown", "against", "of", "paper", "smaller"),
+    [
+        (1, 0, 1, "holds", "seen at smaller scale"),
+        (6, 0, 6, "holds", "seen at smaller scale"),
+        (0, 0, 1, "does not hold", "not seen at smaller scale"),
+        (0, 0, 6, "does not hold", "not seen at smaller scale"),
+        (0, 1, 1, "does not hold", "opposite at smaller scale"),
+        (0, 4, 6, "does not hold", "opposite at smaller scale"),
+        (0, 3, 6, "does not hold", "not seen at smaller scale"),
+        (1, 0, 6, "holds in part", "seen in part at smaller scale"),
+        (3, 3, 6, "holds in part", "seen in part at smaller scale"),
+        (1, 5, 6, "holds in part", "opposite at smaller scale"),
+    ],
+)
+def test_one_rule_says_what_a_run_makes_of_a_claim_at_either_scale(shown, against, of, paper, smaller):
+    for scale, status in (("paper", paper), ("smaller", smaller)):
+        verdict = Run([], {}, scale).judge("So.", shown=shown, against=against, of=of)
+        assert verdict == Verdict(status, "So.", scale)
+
+
+@pytest.mark.parametrize(
+    ("scale", "status"), [("paper", "holds in part"), ("smaller", "seen in part at smaller scale")]
+)
+def test_what_is_shown_everywhere_and_yet_not_in_full_is_shown_in_part(scale, status):
+    assert Run([], {}, scale).judge("So.", shown=3, against=0, of=3, whole=False).status == status
+
+
+@pytest.mark.parametrize(("shown", "against", "of"), [(0, 0, 0), (2, 2, 3), (-1, 0, 1)])
+def test_counts_that_cannot_be_are_refused(shown, against, of):
+    with pytest.raises(ValueError, match=f"of: {of} comparisons, {shown} for and {against} against the claim"):
+        Run([], {}, "paper").judge("So.", shown=shown, against=against, of=of)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "scale"),
+    [
+        ("apa-digits", "laptop", "smaller"),
+        ("apa-digits", "full", "paper"),
+        ("layeract-cifar10", "laptop", "smaller"),
+        ("layeract-mnist", "laptop", "paper"),
+        ("dac-sgemm", "laptop", "smaller"),
+        ("dac-sgemm", "full", "paper"),
+        ("dac-toy", "laptop", "paper"),
+    ],
+)
+def test_the_scale_of_a_run_follows_from_its_preset(name, preset, scale, finished):
+    finished[name] = [{"seed": 0}]
+    finished.scale = "smaller" if preset == "laptop" else "paper"
+    assert claims.run_of(name) == Run([{"seed": 0}], {"dataset": "digits"}, scale)
+
+
+def test_the_larger_of_two_runs_judges(monkeypatch):
+    monkeypatch.setattr(results, "load", lambda name, preset: {"rows": [preset], "settings": {}})
+    assert claims.run_of("apa-digits") == Run(["full"], {}, "paper")
+
+
+@pytest.mark.parametrize("claim", LEDGER, ids=lambda claim: claim.id)
+def test_a_verdict_carries_a_scale_where_a_run_of_ours_judged(claim):
+    verdict, _, experiments = observed(claim)
+    assert (verdict.scale is not None) == (bool(experiments) and verdict.status != "not tested")
 
 
 def test_the_experiments_of_the_list_are_what_claims_read():
@@ -399,7 +475,7 @@ def test_logits_are_judged_by_the_share_of_classes_nearer_to_a_law(finished):
     finished["apa-logits"] = logit_rows(balanced=9, tailed=1)
     assert [by_id(name).verdict().status for name in names] == ["does not hold"] * 3
     finished["apa-logits"] = logit_rows(balanced=5, tailed=5)
-    assert by_id("logits-balanced").verdict().status == "holds in part"
+    assert statuses(*names[:2]) == ["does not hold"] * 2
 
 
 def attention_rows(effect, apa):
@@ -616,10 +692,6 @@ def sgemm_rows(by_width=0.0, biases=0.0, trade=(0.0, 0.0), failed=(0, 0)):
     return made
 
 
-def statuses(*names):
-    return [by_id(name).verdict().status for name in names]
-
-
 def test_trading_weights_for_biases_is_judged_for_small_and_for_large_networks(finished):
     names = SGEMM[:2]
     finished["dac-sgemm"] = sgemm_rows(trade=(0.3, -0.3))
@@ -685,18 +757,24 @@ def test_the_units_are_compared_with_the_baseline_and_with_dac(finished):
     finished["dac-cifar10"] = dac_rows({"dac": -0.05, "shared": 0.05, "mba8": 0.02})
     assert statuses(*CIFAR) == ["does not hold"] * 3
     finished["dac-cifar10"] = dac_rows({("vgg8_8", "dac"): 0.05, "shared": 0.02, "mba4": 0.05})
-    assert statuses(*CIFAR) == ["holds in part", "does not hold", "does not hold"]
+    assert statuses(*CIFAR) == ["holds in part", "holds in part", "does not hold"]
     finished["dac-cifar10"] = dac_rows({"dac": 0.001})
     assert statuses("dac-experiment-cifar-shared") == ["holds in part"]
 
 
-def test_a_small_run_without_a_clear_difference_refutes_nothing(finished):
-    finished["dac-cifar10"] = dac_rows({"mba4": 0.001})
-    assert statuses(CIFAR[0], CIFAR[2]) == ["not tested"] * 2
-    finished["dac-sgemm"] = sgemm_rows()
-    name = "dac-experiment-sgemm-biases"
-    assert statuses(name) == ["not tested"]
-    assert "smaller scale" in by_id(name).verdict().evidence
+def pyramids(rows):
+    return [row | {"shape": "pyramidal"} for row in rows]
+
+
+def test_widths_are_compared_within_a_shape(finished):
+    finished["dac-sgemm"] = [*sgemm_rows(by_width=0.1), *pyramids(sgemm_rows(by_width=-0.1))]
+    assert statuses("dac-experiment-sgemm-weights") == ["holds in part"]
+    assert "pyramidal, 5 layers, 25: " in by_id("dac-experiment-sgemm-weights").verdict().evidence
+
+
+def test_biases_of_which_nothing_trained_are_not_tested(finished):
+    finished["dac-sgemm"] = [row | {"failed": True} for row in sgemm_rows(biases=-0.25)]
+    assert statuses("dac-experiment-sgemm-biases") == ["not tested"]
 
 
 TOY = tuple(f"dac-experiment-toy-{name}" for name in ("unit", "layer", "line"))
@@ -728,6 +806,75 @@ def test_training_has_to_find_the_dac_often_and_the_smaller_standard_network_nev
     assert statuses(*TOY) == ["holds in part", "holds in part", "does not hold"]
     finished["dac-toy"] = toy_rows(dac=0.8, standard=0.1, error=10.0)
     assert statuses(*TOY) == ["does not hold"] * 3
+
+
+# For each claim that a small run judges: rows that show it, that show nothing, and that show the opposite.
+SMALLER = {
+    **{
+        name: ("apa-digits", lambda sign: digits_rows({"aglu": 0.02 * sign}))
+        for name in ("aglu-balanced", "aglu-imbalance-10", "aglu-imbalance-100", "aglu-rare")
+    },
+    "logits-balanced": ("apa-logits", lambda sign: logit_rows(balanced=5 - 4 * sign, tailed=5)),
+    "logits-long-tailed": ("apa-logits", lambda sign: logit_rows(balanced=5, tailed=5 + 4 * sign)),
+    "logits-skewed": ("apa-logits", lambda sign: logit_rows(balanced=5, tailed=5 + 4 * sign)),
+    "attention-entropy": ("apa-attention", lambda sign: attention_rows(effect=0.1 * sign, apa=0.0)),
+    "attention-response": ("apa-attention", lambda sign: attention_rows(effect=0.1 * sign, apa=0.0)),
+    "attention-apa": ("apa-attention", lambda sign: attention_rows(effect=0.0, apa=0.05 * sign)),
+    **{
+        f"layeract-cifar-{name.replace('_', '-')}": (
+            "layeract-cifar10",
+            lambda sign, name=name: cifar_rows({name: 0.2 * sign}),
+        )
+        for name in LAYER_LEVEL
+    },
+    SGEMM[0]: ("dac-sgemm", lambda sign: sgemm_rows(trade=(0.3 * sign, 0.3)) if sign else sgemm_rows(trade=(0, 1))),
+    SGEMM[1]: ("dac-sgemm", lambda sign: sgemm_rows(trade=(0.3, -0.3 * sign)) if sign else sgemm_rows(trade=(1, 0))),
+    SGEMM[2]: ("dac-sgemm", lambda sign: sgemm_rows(biases=-0.25 * sign)),
+    SGEMM[3]: ("dac-sgemm", lambda sign: sgemm_rows(by_width=0.1 * sign)),
+    SGEMM[4]: ("dac-sgemm", lambda sign: sgemm_rows(failed={1: (15, 0), 0: (8, 7), -1: (0, 15)}[sign])),
+    CIFAR[0]: ("dac-cifar10", lambda sign: dac_rows({"dac": 0.05 * sign})),
+    CIFAR[2]: ("dac-cifar10", lambda sign: dac_rows({"dac": 0.05 * sign})),
+}
+# Claims that two things are alike: nothing clear shows them.
+ALIKE = {
+    "attention-balanced": ("apa-attention", lambda: attention_rows(effect=0.1, apa=0.0)),
+    "learned-lambda": ("apa-lambda-gradient", lambda: gradient_rows(lam=0.0, accuracy=0.0)),
+    "layeract-cifar-clean": ("layeract-cifar10", lambda: cifar_rows({})),
+    CIFAR[1]: ("dac-cifar10", lambda: dac_rows({"dac": 0.05})),
+}
+
+
+@pytest.mark.parametrize("name", SMALLER)
+def test_a_small_run_neither_confirms_nor_refutes(name, finished):
+    experiment, rows = SMALLER[name]
+    finished.scale = "smaller"
+    found = []
+    for sign in (1, 0, -1):
+        finished[experiment] = rows(sign)
+        found += statuses(name)
+    assert found == ["seen at smaller scale", "not seen at smaller scale", "opposite at smaller scale"]
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_small_run_shows_likeness_where_it_sees_no_clear_difference(name, finished):
+    experiment, rows = ALIKE[name]
+    finished.scale = "smaller"
+    finished[experiment] = rows()
+    assert statuses(name) == ["seen at smaller scale"]
+
+
+def test_the_opposite_of_likeness_is_a_clear_difference(finished):
+    finished.scale = "smaller"
+    finished["apa-lambda-gradient"] = gradient_rows(lam=0.3, accuracy=-0.05)
+    finished["layeract-cifar10"] = cifar_rows({"la_silu": -0.2})
+    finished["dac-cifar10"] = dac_rows({"dac": -0.05, "shared": 0.05})
+    names = "learned-lambda", "layeract-cifar-clean", CIFAR[1]
+    assert statuses(*names) == ["opposite at smaller scale"] * 3
+
+
+def test_every_claim_that_a_small_run_judges_is_among_these():
+    smaller = {claim.id for claim in ON_RESULTS if claims.run_of(min(observed(claim)[2])).scale == "smaller"}
+    assert smaller == {*SMALLER, *ALIKE}
 
 
 # --- Ledger, table and errors -------------------------------------------------------------------------------
@@ -792,6 +939,15 @@ def test_a_verdict_is_refused_with_an_unknown_status_or_without_a_sentence():
         Verdict("maybe", "It is so.")
     with pytest.raises(ValueError, match="evidence: 'so' is not a sentence"):
         Verdict("holds", "so")
+
+
+@pytest.mark.parametrize(
+    ("status", "scale"),
+    [("holds", "smaller"), ("seen at smaller scale", "paper"), ("not seen at smaller scale", None)],
+)
+def test_a_verdict_is_refused_whose_status_speaks_of_another_scale(status, scale):
+    with pytest.raises(ValueError, match=f"status: '{status}' does not go with the scale {scale!r}"):
+        Verdict(status, "So.", scale)
 
 
 def test_importing_the_ledger_imports_nothing_heavy():

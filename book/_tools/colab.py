@@ -149,6 +149,8 @@ class _Page:
                 body = (self.path.parent / argument).read_text(encoding="utf-8").splitlines()
                 argument = options.get("language", "")
             return "\n".join([f"```{argument}", *body, "```"])
+        if name == "eval-rst":  # made from docstrings when the page is built
+            return f"[On the page.]({page_address(self.path)})"
         if name == "table":
             return f"**{self._inline(argument)}**\n\n{self._directives(body)}"
         if name == "bibliography":

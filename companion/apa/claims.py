@@ -1,10 +1,9 @@
 """What the paper on APA and AGLU claims, judged by computation. Each public function checks one claim.
 
-The rules by which results of experiments are judged stood here before the results existed. "Better" means:
-the mean of the differences, paired by seed, is above zero with p < 0.05 (t-test, Holm's correction where
-several competitors are compared). A claim whose difference does not reach that "does not hold", and the
-evidence gives the interval. Where the paper reports a number without an interval and nothing here repeats it,
-the verdict is "not tested".
+What our experiments count as clear stood here before the results existed. "Better" means: the mean of the differences,
+paired by seed, is above zero with p < 0.05 (t-test, Holm's correction where several competitors are compared). What a
+run then makes of a claim depends on its scale, by the rule in :mod:`companion.claims`, and the evidence gives the
+interval. Where the paper reports a number without an interval and nothing here repeats it, the verdict is "not tested".
 """
 
 import math
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from companion import claims as book
 from companion.claims import (
     ROUNDING,
-    Status,
+    Run,
     Verdict,
     at_most,
     difference_of_numbers,
@@ -25,7 +24,7 @@ from companion.claims import (
     enumerated,
     graded,
     no_result,
-    rows_of,
+    run_of,
 )
 
 if TYPE_CHECKING:
@@ -492,13 +491,13 @@ def published_gradient() -> Verdict:
     """Does a network learn λ with Eq. 8 as it does with the true derivative?"""
     from companion.analysis import paired
 
-    rows = rows_of("apa-lambda-gradient")
-    if rows is None:
+    run = run_of("apa-lambda-gradient")
+    if run is None:
         return no_result("apa-lambda-gradient")
     differences = {}
     for measure in ("lam", "test_accuracy", "final_loss"):
         series: dict[str, dict[int, float]] = {"true": {}, "published": {}}
-        for row in _at(rows, _LONG_TAILED):
+        for row in _at(run.rows, _LONG_TAILED):
             series[row["gradient"]][row["seed"]] = _mean(row[measure])
         seeds = sorted(series["true"])
         published, true = ([series[name][seed] for seed in seeds] for name in ("published", "true"))
@@ -506,11 +505,14 @@ def published_gradient() -> Verdict:
     (lam, p_lam), (accuracy, p_accuracy), (loss, p_loss) = differences.values()
     other_lam = p_lam < _SIGNIFICANT
     worse = (p_accuracy < _SIGNIFICANT and accuracy.mean < 0) or (p_loss < _SIGNIFICANT and loss.mean > 0)
-    return Verdict(
-        graded(not (other_lam or worse), not (other_lam and worse)),
+    different = other_lam + worse
+    return run.judge(
         f"Imbalance {_LONG_TAILED}, {lam.n} seeds, Eq. 8 minus the true derivative, means with 95 % "
         f"intervals: final λ {difference_of_numbers(lam)}, test accuracy {difference_of_points(accuracy)} percentage "
         f"points, training loss {difference_of_numbers(loss)}.",
+        shown=2 - different,
+        against=different,
+        of=2,
     )
 
 
@@ -1032,32 +1034,38 @@ def _at(rows: Sequence[Mapping[str, Any]], imbalance: float) -> list[Mapping[str
     return [row for row in rows if row["imbalance"] == imbalance]
 
 
+def _data(run: Run) -> str:
+    return {"digits": "Digits", "cifar100": "CIFAR-100"}[run.settings["dataset"]]
+
+
 def _aglu_against_rivals(imbalance: float, measure: str) -> Verdict:
     from companion.analysis import compare
 
-    rows = rows_of("apa-digits")
-    if rows is None:
+    run = run_of("apa-digits")
+    if run is None:
         return no_result("apa-digits")
-    comparisons = compare(_at(rows, imbalance), factor="activation", reference="aglu", measure=measure)
+    comparisons = compare(_at(run.rows, imbalance), factor="activation", reference="aglu", measure=measure)
     worse = [c.competitor for c in comparisons if c.p_holm < _SIGNIFICANT and c.difference.mean < 0]
     better = [c.competitor for c in comparisons if c.p_holm < _SIGNIFICANT and c.difference.mean > 0]
-    status = graded(len(worse) == len(comparisons), worse)
     listed = enumerated([f"{c.competitor} {difference_of_points(c.difference)}" for c in comparisons])
-    return Verdict(
-        status,
-        f"Digits, imbalance {imbalance}, {comparisons[0].difference.n} seeds, competitor minus AGLU in "
+    return run.judge(
+        f"{_data(run)}, imbalance {imbalance}, {comparisons[0].difference.n} seeds, competitor minus AGLU in "
         f"percentage points with 95 % intervals: {listed}; after Holm's correction for six rivals AGLU is better than "
-        f"{len(worse)} of {len(comparisons)} and worse than {len(better)}.{_at_best_rates(imbalance, measure)}",
+        f"{len(worse)} of {len(comparisons)} and worse than {len(better)}."
+        f"{_at_best_rates(imbalance, measure) if run.scale == 'smaller' else ''}",
+        shown=len(worse),
+        against=len(better),
+        of=len(comparisons),
     )
 
 
 def _at_best_rates(imbalance: float, measure: str) -> str:
     """A sentence that does not depend on which learning rate validation chose; empty without the result."""
-    rows = rows_of("apa-digits-rates")
-    if rows is None:
+    run = run_of("apa-digits-rates")
+    if run is None:
         return ""
     scores: dict[str, dict[float, list[float]]] = {}
-    for row in _at(rows, imbalance):
+    for row in _at(run.rows, imbalance):
         scores.setdefault(row["activation"], {}).setdefault(row["learning_rate"], []).append(100 * row[measure])
     best = {name: max(map(statistics.median, rates.values())) for name, rates in scores.items()}
     rival = max((name for name in best if name != "aglu"), key=best.__getitem__)
@@ -1098,15 +1106,16 @@ def _share_nearer(rows: Sequence[Mapping[str, Any]], near: str, far: str) -> "In
 
 
 def _logit_verdict(imbalance: float, near: str, far: str) -> Verdict:
-    rows = rows_of("apa-logits")
-    if rows is None:
+    run = run_of("apa-logits")
+    if run is None:
         return no_result("apa-logits")
-    share = _share_nearer(_at(rows, imbalance), f"ks_{near}", f"ks_{far}")
-    return Verdict(
-        graded(share.low > 0.5, share.high >= 0.5),
-        f"Digits, imbalance {imbalance}, {share.n} seeds: {share.mean:.0%} of the classes "
+    share = _share_nearer(_at(run.rows, imbalance), f"ks_{near}", f"ks_{far}")
+    return run.judge(
+        f"{_data(run)}, imbalance {imbalance}, {share.n} seeds: {share.mean:.0%} of the classes "
         f"[{share.low:.0%}, {share.high:.0%}] have logits with a smaller Kolmogorov–Smirnov distance to "
         f"the {near.capitalize()} than to the {far.capitalize()} law.",
+        shown=share.low > 0.5,
+        against=share.high < 0.5,
     )
 
 
@@ -1124,45 +1133,50 @@ def logits_skewed() -> Verdict:
     """Section III-B: logits are more skewed under imbalance."""
     from companion.analysis import paired
 
-    rows = rows_of("apa-logits")
-    if rows is None:
+    run = run_of("apa-logits")
+    if run is None:
         return no_result("apa-logits")
 
     def mean_skewness(imbalance: float) -> dict[int, float]:
         by_seed: dict[int, list[float]] = {}
-        for row in _at(rows, imbalance):
+        for row in _at(run.rows, imbalance):
             by_seed.setdefault(row["seed"], []).append(abs(row["skewness"]))
         return {seed: _mean(values) for seed, values in by_seed.items()}
 
     tailed, balanced = mean_skewness(_LONG_TAILED), mean_skewness(1)
     seeds = sorted(balanced)
     difference, p_value = paired([tailed[s] for s in seeds], [balanced[s] for s in seeds])
-    return Verdict(
-        _direction(difference, p_value, wanted=1),
-        f"Digits, {difference.n} seeds: mean |skewness| of the classes' logits at imbalance "
+    return _directed(
+        run,
+        f"{_data(run)}, {difference.n} seeds: mean |skewness| of the classes' logits at imbalance "
         f"{_LONG_TAILED} minus that at 1 is {difference_of_numbers(difference)}.",
+        p_value,
+        difference.mean,
     )
 
 
-def _direction(difference: "Interval", p_value: float, wanted: int) -> Status:
-    """Judge one difference: is it significant, in the wanted direction?"""
-    return "holds" if p_value < _SIGNIFICANT and difference.mean * wanted > 0 else "does not hold"
+def _directed(run: Run, evidence: str, p_value: float, wanted: float) -> Verdict:
+    """The verdict by one difference, which is `wanted` to be above zero."""
+    clear = p_value < _SIGNIFICANT
+    return run.judge(evidence, shown=clear and wanted > 0, against=clear and wanted < 0)
 
 
 def _attention_verdict(measure: str, what: str) -> Verdict:
     from companion.analysis import paired
 
-    rows = rows_of("apa-attention")
-    if rows is None:
+    run = run_of("apa-attention")
+    if run is None:
         return no_result("apa-attention")
-    chosen = [row for row in _at(rows, _LONG_TAILED) if row["gate"] == "sigmoid"]
+    chosen = [row for row in _at(run.rows, _LONG_TAILED) if row["gate"] == "sigmoid"]
     difference, p_value = paired(
         [row[f"{measure}_rare"] for row in chosen], [row[f"{measure}_frequent"] for row in chosen]
     )
-    return Verdict(
-        _direction(difference, p_value, wanted=-1),
-        f"Digits, imbalance {_LONG_TAILED}, sigmoid gate, {difference.n} seeds: {what} for rare minus "
+    return _directed(
+        run,
+        f"{_data(run)}, imbalance {_LONG_TAILED}, sigmoid gate, {difference.n} seeds: {what} for rare minus "
         f"frequent classes is {difference_of_numbers(difference)}.",
+        p_value,
+        -difference.mean,
     )
 
 
@@ -1180,22 +1194,24 @@ def attention_balanced() -> Verdict:
     """Section I: with balanced training attention is alike for all classes."""
     from companion.analysis import paired
 
-    rows = rows_of("apa-attention")
-    if rows is None:
+    run = run_of("apa-attention")
+    if run is None:
         return no_result("apa-attention")
     gaps = {}
     for imbalance in (1, _LONG_TAILED):
-        chosen = [row for row in _at(rows, imbalance) if row["gate"] == "sigmoid"]
+        chosen = [row for row in _at(run.rows, imbalance) if row["gate"] == "sigmoid"]
         gaps[imbalance], _ = paired(
             [row["entropy_rare"] for row in chosen], [row["entropy_frequent"] for row in chosen]
         )
     balanced, tailed = gaps[1], gaps[_LONG_TAILED]
     contains_zero = balanced.low <= 0 <= balanced.high
     smaller = abs(balanced.mean) < abs(tailed.mean)
-    return Verdict(
-        "holds" if contains_zero and smaller else "holds in part" if contains_zero or smaller else "does not hold",
-        f"Digits, sigmoid gate, {balanced.n} seeds: the entropy for rare minus frequent classes is "
+    return run.judge(
+        f"{_data(run)}, sigmoid gate, {balanced.n} seeds: the entropy for rare minus frequent classes is "
         f"{difference_of_numbers(balanced)} at imbalance 1 and {difference_of_numbers(tailed)} at {_LONG_TAILED}.",
+        shown=contains_zero + smaller,
+        against=0 if contains_zero else 2 - smaller,
+        of=2,
     )
 
 
@@ -1203,19 +1219,21 @@ def apa_raises_entropy() -> Verdict:
     """Section V-E: APA* has a larger attention entropy than the sigmoid."""
     from companion.analysis import paired
 
-    rows = rows_of("apa-attention")
-    if rows is None:
+    run = run_of("apa-attention")
+    if run is None:
         return no_result("apa-attention")
     series: dict[str, dict[int, float]] = {}
-    for row in _at(rows, _LONG_TAILED):
+    for row in _at(run.rows, _LONG_TAILED):
         by_seed = series.setdefault(row["gate"], {})
         by_seed[row["seed"]] = (row["entropy_frequent"] + row["entropy_rare"]) / 2
     gate = "apa_star" if "apa_star" in series else "apa"
     seeds = sorted(series["sigmoid"])
     difference, p_value = paired([series[gate][s] for s in seeds], [series["sigmoid"][s] for s in seeds])
-    return Verdict(
-        _direction(difference, p_value, wanted=1),
-        f"Digits, imbalance {_LONG_TAILED}, {difference.n} seeds: the entropy of the last attention with "
+    return _directed(
+        run,
+        f"{_data(run)}, imbalance {_LONG_TAILED}, {difference.n} seeds: the entropy of the last attention with "
         f"{'APA*' if gate == 'apa_star' else 'APA'} minus that with the sigmoid is {difference_of_numbers(difference)} "
         "nats.",
+        p_value,
+        difference.mean,
     )

@@ -1,14 +1,12 @@
 """What the paper on DAC claims, judged by computation. Each public function checks one claim.
 
-The rules by which results of experiments are judged stood here before the results existed. "Better" means that the
-mean difference, paired by seed, has the wanted sign with p < 0.05, by the t-test with Holm's correction over all
-comparisons of the claim's family (`companion.dac.experiments.changes`, `comparisons`). A claim about several networks
-holds where all of them are better, and in part where some are. Fewer than six failed trainings decide nothing.
-Training finds a construction "often" if it does from half of the seeds with the better start. Where the paper reports
-numbers and nothing here repeats them, the verdict is about what the printed numbers say.
-
-One rule was added when the results were there: a run on a smaller scale than the paper's refutes a claim about SGEMM or
-CIFAR-10 only where it clearly shows the opposite. Where it shows nothing clearly, the claim is not tested.
+What our experiments count as clear stood here before the results existed. "Better" means that the mean difference,
+paired by seed, has the wanted sign with p < 0.05, by the t-test with Holm's correction over all comparisons of the
+claim's family (`companion.dac.experiments.changes`, `comparisons`). A claim about several networks makes a comparison
+of each. Fewer than six failed trainings decide nothing. Training finds a construction "often" if it does from half of
+the seeds with the better start. What a run then makes of a claim depends on its scale, by the rule in
+:mod:`companion.claims`. Where the paper reports numbers and nothing here repeats them, the verdict is about what the
+printed numbers say.
 """
 
 import itertools
@@ -19,7 +17,17 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from companion import claims as book
-from companion.claims import ROUNDING, Verdict, at_most, difference_of_points, enumerated, graded, no_result, rows_of
+from companion.claims import (
+    ROUNDING,
+    Run,
+    Verdict,
+    at_most,
+    difference_of_points,
+    enumerated,
+    graded,
+    no_result,
+    run_of,
+)
 
 if TYPE_CHECKING:
     from companion.dac.experiments import Change, Difference
@@ -574,33 +582,42 @@ def sgemm_experiments() -> Verdict:
     )
 
 
+class _Training(NamedTuple):
+    """What section 5 says of the training on a data set, and how many epochs that is."""
+
+    images: float
+    training: float
+    batch: float
+    steps: float
+    said: float
+    epochs: float
+
+
+def _training(place: str, parts: str, of: int) -> _Training:
+    """The training on so many `parts` of the images; batches are those of CIFAR."""
+    images, batch = _quoted(place, "images"), _quoted("Section 5, images", "batch size")
+    steps, training = _quoted(place, "steps"), images * _quoted(place, parts) / of
+    return _Training(images, training, batch, steps, _quoted(place, "epochs"), steps * batch / training)
+
+
 def cifar_epochs() -> Verdict:
     """Section 5: 80,000 steps are 256 epochs."""
-    place = "Section 5, CIFAR"
-    images, parts = _quoted(place, "images"), _quoted(place, "training parts of six")
-    batch, steps, said = _quoted("Section 5, images", "batch size"), _quoted(place, "steps"), _quoted(place, "epochs")
-    training = images * parts / 6
-    epochs = steps * batch / training
+    cifar = _training("Section 5, CIFAR", "training parts of six", of=6)
     return Verdict(
-        "holds" if abs(epochs - said) < 0.5 else "does not hold",
-        f"Four sixths of {images:.0f} images are {training:.0f}; {steps:.0f} steps of {batch:.0f} pass over them "
-        f"{epochs:.1f} times.",
+        "holds" if abs(cifar.epochs - cifar.said) < 0.5 else "does not hold",
+        f"Four sixths of {cifar.images:.0f} images are {cifar.training:.0f}; {cifar.steps:.0f} steps of "
+        f"{cifar.batch:.0f} pass over them {cifar.epochs:.1f} times.",
     )
 
 
 def imagenette_epochs() -> Verdict:
     """Section 5: 64,000 steps are 259 epochs, with the same hyperparameters."""
-    place = "Section 5, Imagenette"
-    images, parts = _quoted(place, "images"), _quoted(place, "training parts of seven")
-    batch, steps, said = _quoted("Section 5, images", "batch size"), _quoted(place, "steps"), _quoted(place, "epochs")
-    training = images * parts / 7
-    epochs = steps * batch / training
-    needed = steps * batch / said
+    images, training, batch, steps, said, epochs = _training("Section 5, Imagenette", "training parts of seven", of=7)
     return Verdict(
         "holds" if abs(epochs / said - 1) < 0.1 else "does not hold",
         f"With batches of {batch:.0f}, as for CIFAR, they are {epochs:.0f} epochs of the {training:.0f} images that "
-        f"train (4 of 7 parts of {images:.0f}). {said:.0f} epochs would need {needed:.0f} training images, more than "
-        f"the data set has, or batches of about {said * training / steps:.0f}.",
+        f"train (4 of 7 parts of {images:.0f}). {said:.0f} epochs would need {steps * batch / said:.0f} training "
+        f"images, more than the data set has, or batches of about {said * training / steps:.0f}.",
     )
 
 
@@ -1373,8 +1390,16 @@ def _changes(rows: list[dict[str, Any]], kind: str) -> list["Change"]:
     return [each for each in changes(rows) if each.kind == kind]
 
 
-def _nats(change: "Change") -> str:
-    return f"{change.width}: {book.difference_of_numbers(change.difference)}"
+def _nats(found: Sequence["Change"]) -> str:
+    """The differences by width; by shape and depth too where there are several."""
+    several = len({(each.shape, each.depth) for each in found}) > 1
+    return enumerated(
+        [
+            (f"{each.shape}, {each.depth} layers, " if several else "")
+            + f"{each.width}: {book.difference_of_numbers(each.difference)}"
+            for each in found
+        ]
+    )
 
 
 def _base_parameters(rows: list[dict[str, Any]], change: "Change") -> int:
@@ -1386,90 +1411,92 @@ def _base_parameters(rows: list[dict[str, Any]], change: "Change") -> int:
     return int(count)
 
 
-def _traded(rows: list[dict[str, Any]], low: float, high: float, sign: int) -> Verdict:
+def _clear(found: Sequence["Change | Difference"], sign: int) -> int:
+    """How many differences are clearly above (+1) or below (−1) zero."""
+    return sum(each.p_holm < _SIGNIFICANT and sign * each.difference.mean > 0 for each in found)
+
+
+def _traded(low: float, high: float, sign: int) -> Verdict:
     """Whether trading weights for biases moves the error up (+1) or down (−1), for baselines of a range of sizes."""
-    found = [each for each in _changes(rows, "trade") if low < _base_parameters(rows, each) <= high]
+    run = run_of(_SGEMM)
+    if run is None:
+        return no_result(_SGEMM)
+    found = [each for each in _changes(run.rows, "trade") if low < _base_parameters(run.rows, each) <= high]
     size = f"up to {high:,.0f}" if math.isfinite(high) else f"more than {low:,.0f}"
     if not found:
         return Verdict("not tested", f"The result of {_SGEMM} has no pair of networks with {size} parameters.")
-    clear = [each for each in found if each.p_holm < _SIGNIFICANT and sign * each.difference.mean > 0]
-    return Verdict(
-        graded(len(clear) == len(found), clear),
-        f"SGEMM, {found[0].depth} layers, {size} parameters, ln MSE of DAC minus baseline with about as many, by the "
-        f"baseline's width, with 95 % intervals: {enumerated([_nats(each) for each in found])}; {len(clear)} of "
-        f"{len(found)} clearly {'worse' if sign > 0 else 'better'} (Holm).",
+    clear = _clear(found, sign)
+    depths = enumerated([str(depth) for depth in sorted({each.depth for each in found})])
+    return run.judge(
+        f"SGEMM, {depths} layers, {size} parameters, ln MSE of DAC minus baseline with about as many, by the "
+        f"baseline's width, with 95 % intervals: {_nats(found)}; {clear} of {len(found)} clearly "
+        f"{'worse' if sign > 0 else 'better'} (Holm).",
+        shown=clear,
+        against=_clear(found, -sign),
+        of=len(found),
     )
 
 
 def sgemm_small() -> Verdict:
     """Figures 3 and 8: up to 10⁴ parameters DAC is worse."""
-    rows = rows_of(_SGEMM)
-    if rows is None:
-        return no_result(_SGEMM)
-    return _traded(rows, 0, _quoted("Appendix D, Fig. 8", "parameters up to which DAC is worse"), +1)
+    return _traded(0, _quoted("Appendix D, Fig. 8", "parameters up to which DAC is worse"), +1)
 
 
 def sgemm_large() -> Verdict:
     """Figures 3 and 8: above 10⁵ parameters DAC is better."""
-    rows = rows_of(_SGEMM)
-    if rows is None:
-        return no_result(_SGEMM)
-    return _traded(rows, _quoted("Appendix D, Fig. 8", "parameters above which DAC is better"), math.inf, -1)
-
-
-def _on_a_smaller_scale(verdict: Verdict, opposite: bool) -> Verdict:
-    """A verdict from a run below the paper's scale, which refutes only by clearly showing the opposite."""
-    if verdict.status != "does not hold" or opposite:
-        return verdict
-    return Verdict(
-        "not tested", f"Only on a smaller scale than the paper's, where nothing is clear. {verdict.evidence}"
-    )
+    return _traded(_quoted("Appendix D, Fig. 8", "parameters above which DAC is better"), math.inf, -1)
 
 
 def sgemm_biases() -> Verdict:
     """Figure 4: unshared biases lower the error by about 0.25 nats at every width."""
-    rows = rows_of(_SGEMM)
-    if rows is None:
+    run = run_of(_SGEMM)
+    if run is None:
         return no_result(_SGEMM)
     said = _quoted(_SGEMM_PLACE, "gain of unshared biases, nats")
-    found = _changes(rows, "biases")
-    clear = [each for each in found if each.p_holm < _SIGNIFICANT and each.difference.mean < 0]
-    about = [each for each in clear if 0.5 * said < -each.difference.mean < 1.5 * said]
-    higher = [each for each in found if each.p_holm < _SIGNIFICANT and each.difference.mean > 0]
-    verdict = Verdict(
-        graded(found and len(about) == len(found), clear),
-        f"SGEMM, ln MSE of DAC minus baseline of the same width, by width, with 95 % intervals: "
-        f"{enumerated([_nats(each) for each in found])}; {len(clear)} of {len(found)} clearly lower (Holm), "
-        f"{len(about)} of these within half of {said:g}; {len(higher)} clearly higher.",
+    found = _changes(run.rows, "biases")
+    if not found:
+        return Verdict("not tested", f"The result of {_SGEMM} has no baseline and DAC of one width that both trained.")
+    lower, higher = _clear(found, -1), _clear(found, +1)
+    about = _clear([each for each in found if 0.5 * said < -each.difference.mean < 1.5 * said], -1)
+    return run.judge(
+        f"SGEMM, ln MSE of DAC minus baseline of the same width, by width, with 95 % intervals: {_nats(found)}; "
+        f"{lower} of {len(found)} clearly lower (Holm), {about} of these within half of {said:g}; {higher} clearly "
+        "higher.",
+        shown=lower,
+        against=higher,
+        of=len(found),
+        whole=about == len(found),
     )
-    return _on_a_smaller_scale(verdict, opposite=bool(higher))
 
 
 def sgemm_weights() -> Verdict:
     """Figure 4: more weights help less and less."""
-    rows = rows_of(_SGEMM)
-    if rows is None:
+    run = run_of(_SGEMM)
+    if run is None:
         return no_result(_SGEMM)
-    found = sorted(_changes(rows, "weights"), key=lambda each: each.width)
-    if len(found) < 2:
-        return Verdict("not tested", f"The result of {_SGEMM} has {len(found)} width(s) to compare.")
-    first, last = found[0].difference, found[-1].difference
-    return Verdict(
-        graded(first.high < last.low, first.mean < last.mean),
-        f"SGEMM, ln MSE of twice the weights minus baseline, by width, with 95 % intervals: "
-        f"{enumerated([_nats(each) for each in found])}; the first and the last intervals are "
-        f"{'apart' if first.high < last.low else 'not apart'}.",
+    found = sorted(_changes(run.rows, "weights"), key=lambda each: (each.shape, each.depth, each.width))
+    groups = [list(group) for _, group in itertools.groupby(found, key=lambda each: (each.shape, each.depth))]
+    ends = [(group[0].difference, group[-1].difference) for group in groups if len(group) > 1]
+    if not ends:
+        return Verdict("not tested", f"The result of {_SGEMM} has too few widths to compare.")
+    apart = sum(first.high < last.low for first, last in ends)
+    return run.judge(
+        f"SGEMM, ln MSE of twice the weights minus baseline, by width, with 95 % intervals: {_nats(found)}; in {apart} "
+        f"of {len(ends)} series of widths the last interval lies above the first.",
+        shown=apart,
+        against=sum(last.high < first.low for first, last in ends),
+        of=len(ends),
     )
 
 
 def sgemm_trains() -> Verdict:
     """Section 5: DAC fails to train less often."""
-    rows = rows_of(_SGEMM)
-    if rows is None:
+    run = run_of(_SGEMM)
+    if run is None:
         return no_result(_SGEMM)
     from scipy import stats
 
-    runs = {unit: [row["failed"] for row in rows if row["unit"] == unit] for unit in ("base", "dac")}
+    runs = {unit: [row["failed"] for row in run.rows if row["unit"] == unit] for unit in ("base", "dac")}
     failed = {unit: sum(each) for unit, each in runs.items()}
     counts = [f"{failed[unit]} of {len(runs[unit])}" for unit in runs]
     text = f"SGEMM: {counts[0]} baselines and {counts[1]} DACs failed"
@@ -1477,7 +1504,8 @@ def sgemm_trains() -> Verdict:
         return Verdict("not tested", f"{text}: too few to tell.")
     p = float(stats.fisher_exact([[failed[unit], len(runs[unit]) - failed[unit]] for unit in runs])[1])
     less = failed["dac"] / len(runs["dac"]) < failed["base"] / len(runs["base"])
-    return Verdict(graded(less and p < _SIGNIFICANT, False), f"{text} (Fisher's exact test: p = {p:.2g}).")
+    clear = p < _SIGNIFICANT
+    return run.judge(f"{text} (Fisher's exact test: p = {p:.2g}).", shown=clear and less, against=clear and not less)
 
 
 def _of_unit(found: Sequence["Difference"], *units: str) -> list["Difference"]:
@@ -1494,25 +1522,25 @@ def _shown(found: Sequence["Difference"]) -> str:
     return enumerated([f"{each.unit} in {each.network} {difference_of_points(each.difference)}" for each in found])
 
 
-_SETTING = (
-    "CIFAR-10, small networks and not the paper's, test error minus the baseline's in points, with 95 % intervals"
-)
+def _setting(run: Run) -> str:
+    networks = ", small networks and not the paper's" if run.scale == "smaller" else ""
+    return f"CIFAR-10{networks}, test error minus the baseline's in points, with 95 % intervals"
 
 
 def cifar_better() -> Verdict:
     """Section 5: DAC has the lower test error on CIFAR-10."""
-    rows = rows_of(_CIFAR)
-    if rows is None:
+    run = run_of(_CIFAR)
+    if run is None:
         return no_result(_CIFAR)
-    found = _of_unit(_on_cifar(rows), "dac")
-    clear = [each for each in found if each.p_holm < _SIGNIFICANT and each.difference.mean < 0]
-    higher = [each for each in found if each.p_holm < _SIGNIFICANT and each.difference.mean > 0]
-    verdict = Verdict(
-        graded(len(clear) == len(found), clear),
-        f"{_SETTING}: {_shown(found)}; clearly lower in {len(clear)} of {len(found)}, clearly higher in {len(higher)} "
+    found = _of_unit(_on_cifar(run.rows), "dac")
+    lower, higher = _clear(found, -1), _clear(found, +1)
+    return run.judge(
+        f"{_setting(run)}: {_shown(found)}; clearly lower in {lower} of {len(found)}, clearly higher in {higher} "
         "(Holm).",
+        shown=lower,
+        against=higher,
+        of=len(found),
     )
-    return _on_a_smaller_scale(verdict, opposite=bool(higher))
 
 
 def _against_dac(rows: list[dict[str, Any]], *units: str) -> list[tuple[str, str, float, float]]:
@@ -1535,35 +1563,38 @@ def _against_dac(rows: list[dict[str, Any]], *units: str) -> list[tuple[str, str
 
 def cifar_shared() -> Verdict:
     """Section 5: pre-activation alone is comparable to the baseline and worse than DAC."""
-    rows = rows_of(_CIFAR)
-    if rows is None:
+    run = run_of(_CIFAR)
+    if run is None:
         return no_result(_CIFAR)
-    found = _of_unit(_on_cifar(rows), "shared")
-    moved = [each for each in found if each.p_holm < _SIGNIFICANT]
-    worse = [entry for entry in _against_dac(rows, "shared") if entry[3] < _SIGNIFICANT and entry[2] > 0]
-    return Verdict(
-        graded(not moved and len(worse) == len(found), not moved or len(worse) == len(found)),
-        f"{_SETTING}: {_shown(found)}; {len(moved)} of {len(found)} differ clearly from the baseline, and DAC is "
-        f"clearly better in {len(worse)} (Holm).",
+    found = _of_unit(_on_cifar(run.rows), "shared")
+    moved = _clear(found, -1) + _clear(found, +1)
+    against_dac = [mean for _, _, mean, p in _against_dac(run.rows, "shared") if p < _SIGNIFICANT]
+    worse = sum(mean > 0 for mean in against_dac)
+    return run.judge(
+        f"{_setting(run)}: {_shown(found)}; {moved} of {len(found)} differ clearly from the baseline, and DAC is "
+        f"clearly better in {worse} (Holm).",
+        shown=len(found) - moved + worse,
+        against=moved + len(against_dac) - worse,
+        of=2 * len(found),
     )
 
 
 def cifar_mba() -> Verdict:
     """Section 5: MBA gains less than DAC, though it is larger."""
-    rows = rows_of(_CIFAR)
-    if rows is None:
+    run = run_of(_CIFAR)
+    if run is None:
         return no_result(_CIFAR)
     units = "mba2", "mba4", "mba8"
-    against = _against_dac(rows, *units)
-    clear = [entry for entry in against if entry[3] < _SIGNIFICANT and entry[2] > 0]
-    behind = [entry for entry in against if entry[2] > 0]
-    ahead = [entry for entry in against if entry[3] < _SIGNIFICANT and entry[2] < 0]
-    verdict = Verdict(
-        graded(len(clear) == len(against), len(behind) == len(against)),
-        f"{_SETTING}: {_shown(_of_unit(_on_cifar(rows), *units))}. Against DAC the error is higher on average in "
-        f"{len(behind)} of {len(against)}, clearly in {len(clear)}; clearly lower in {len(ahead)} (Holm).",
+    found = [(mean, p < _SIGNIFICANT) for _, _, mean, p in _against_dac(run.rows, *units)]
+    higher, clearly_higher = sum(mean > 0 for mean, _ in found), sum(clear and mean > 0 for mean, clear in found)
+    clearly_lower = sum(clear and mean < 0 for mean, clear in found)
+    return run.judge(
+        f"{_setting(run)}: {_shown(_of_unit(_on_cifar(run.rows), *units))}. Against DAC the error is higher on average "
+        f"in {higher} of {len(found)}, clearly in {clearly_higher}; clearly lower in {clearly_lower} (Holm).",
+        shown=clearly_higher,
+        against=clearly_lower,
+        of=len(found),
     )
-    return _on_a_smaller_scale(verdict, opposite=bool(ahead))
 
 
 def _solved(rows: list[dict[str, Any]], problem: str) -> dict[tuple[str, int], float]:
@@ -1576,18 +1607,20 @@ def _solved(rows: list[dict[str, Any]], problem: str) -> dict[tuple[str, int], f
 
 
 def _toy(problem: str, dac: int, standard: int) -> Verdict:
-    rows = rows_of(_TOY)
-    if rows is None:
+    run = run_of(_TOY)
+    if run is None:
         return no_result(_TOY)
-    shares = _solved(rows, problem)
+    shares = _solved(run.rows, problem)
     often, never = shares["dac", dac] >= 0.5, shares["standard", standard] == 0
     text = "; ".join(
         f"{'DAC' if network == 'dac' else 'standard'} with {units or 1} unit{'s' if units > 1 else ''} {share:.0%}"
         for (network, units), share in shares.items()
     )
-    return Verdict(
-        graded(often and never, never and shares["dac", dac] > 0),
+    return run.judge(
         f"Solved, of the trainings with the better start: {text}.",
+        shown=never and shares["dac", dac] > 0,
+        against=not never,
+        whole=often and never,
     )
 
 
@@ -1603,14 +1636,14 @@ def toy_layer() -> Verdict:
 
 def toy_line() -> Verdict:
     """Appendix C.2, trained: with as many parameters a DAC unit fits a piecewise linear function better."""
-    rows = rows_of(_TOY)
-    if rows is None:
+    run = run_of(_TOY)
+    if run is None:
         return no_result(_TOY)
     from companion.analysis import holm, paired
 
     errors: dict[tuple[str, int, str], dict[int, float]] = {}
     parameters: dict[tuple[str, int], int] = {}
-    for row in rows:
+    for row in run.rows:
         if row["problem"] == "line":
             key = row["network"], row["units"], row["start"]
             errors.setdefault(key, {})[row["seed"]] = math.log(max(row["error"], 1e-12))
@@ -1634,15 +1667,18 @@ def toy_line() -> Verdict:
         seeds = sorted(dac)
         found.append(paired([dac[s] for s in seeds], [standard[s] for s in seeds]))
     corrected = holm([p for _, p in found])
-    better = [p for (d, _), p in zip(found, corrected, strict=True) if p < _SIGNIFICANT and d.mean < 0]
+    clear = [difference.mean for (difference, _), p in zip(found, corrected, strict=True) if p < _SIGNIFICANT]
+    better = sum(mean < 0 for mean in clear)
     text = enumerated(
         [
             f"{parameters['dac', k]} parameters {book.difference_of_numbers(difference)}"
             for (k, _), (difference, _) in zip(pairs, found, strict=True)
         ]
     )
-    return Verdict(
-        graded(found and len(better) == len(found), better),
+    return run.judge(
         f"ln of the squared error, DAC minus two standard layers, on five pieces in [−1, 1], with the better start and "
-        f"95 % intervals: {text}; clearly lower in {len(better)} of {len(found)} (Holm).",
+        f"95 % intervals: {text}; clearly lower in {better} of {len(found)} (Holm).",
+        shown=better,
+        against=len(clear) - better,
+        of=len(found),
     )

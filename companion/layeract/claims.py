@@ -1,11 +1,12 @@
 """What the paper on LayerAct claims, judged by computation. Each public function checks one claim.
 
-The rules by which results of experiments are judged stood here before the results existed. Differences are paired
-by seed; "better" (or "lower") means that the mean difference has the wanted sign with p < 0.05, by the t-test with
-Holm's correction over all comparisons of one result (`companion.layeract.experiments.comparisons`). A claim about
-both LayerAct functions and all six element-level functions holds where all twelve differences do, and in part where
-some do. "Similar" means neither significantly worse nor worse by a percentage point on average. Where the paper
-reports numbers without an interval and nothing here repeats them, the verdict is about what the printed numbers say.
+What our experiments count as clear stood here before the results existed. Differences are paired by seed; "better" (or
+"lower") means that the mean difference has the wanted sign with p < 0.05, by the t-test with Holm's correction over all
+comparisons of one result (`companion.layeract.experiments.comparisons`). A claim about both LayerAct functions and all
+six element-level functions makes twelve comparisons of each measure. "Similar" means neither significantly worse nor
+worse by a percentage point on average. What a run then makes of a claim depends on its scale, by the rule in
+:mod:`companion.claims`. Where the paper reports numbers without an interval and nothing here repeats them, the verdict
+is about what the printed numbers say.
 """
 
 import math
@@ -16,7 +17,7 @@ from statistics import NormalDist, median
 from typing import TYPE_CHECKING, Any
 
 from companion import claims as book
-from companion.claims import ROUNDING, Verdict, at_most, enumerated, graded, no_result, rows_of
+from companion.claims import ROUNDING, Run, Verdict, at_most, enumerated, graded, no_result, run_of
 
 if TYPE_CHECKING:
     from companion.layeract.experiments import Difference
@@ -1086,18 +1087,20 @@ def _shown(numbers: Mapping[str, float], digits: str = ".3g") -> str:
 
 def _lower(measures: Sequence[str], what: str) -> Verdict:
     """Whether both LayerAct functions are lower than all six others, in each measure."""
-    rows = rows_of(_MNIST)
-    if rows is None:
+    run = run_of(_MNIST)
+    if run is None:
         return no_result(_MNIST)
-    found = [each for each in _differences(rows, _MNIST) if each.measure in measures]
+    found = [each for each in _differences(run.rows, _MNIST) if each.measure in measures]
     lower, higher = _significant(found, -1), _significant(found, +1)
-    texts = "; ".join(f"{measure}: {_shown(_averages(rows, measure))}" for measure in measures)
-    return Verdict(
-        graded(len(lower) == len(found), lower),
+    texts = "; ".join(f"{measure}: {_shown(_averages(run.rows, measure))}" for measure in measures)
+    return run.judge(
         f"MNIST, one layer of 512 units, {found[0].difference.n} seeds, means of {what}: {texts.replace('_', ' ')}. "
         f"A LayerAct function is lower on average in {sum(each.difference.mean < 0 for each in found)} of {len(found)} "
         f"comparisons, significantly in {len(lower)}, and significantly higher in {len(higher)} (Holm over all "
         f"{len(_MEASURES[_MNIST]) * 12} comparisons).",
+        shown=len(lower),
+        against=len(higher),
+        of=len(found),
     )
 
 
@@ -1130,62 +1133,72 @@ def fluctuation_of_silu() -> Verdict:
     """Section 4.1.2: with the noise that has a mean, SiLU and HardSiLU fluctuate more than ReLU and LReLU."""
     from companion.analysis import holm, paired
 
-    rows = rows_of(_MNIST)
-    if rows is None:
+    run = run_of(_MNIST)
+    if run is None:
         return no_result(_MNIST)
     series: dict[str, dict[int, float]] = {}
-    for row in rows:
+    for row in run.rows:
         series.setdefault(row["activation"], {})[row["seed"]] = row["fluctuation_mean_2"]
     seeds = sorted(series["silu"])
     pairs = [(one, other) for one in ("silu", "hardsilu") for other in ("relu", "leaky_relu")]
     values = {name: [of_seed[seed] for seed in seeds] for name, of_seed in series.items()}
     found = [paired(values[one], values[other]) for one, other in pairs]
     corrected = holm([p for _, p in found])
-    more = [
-        pair
-        for pair, (difference, _), p in zip(pairs, found, corrected, strict=True)
-        if p < _SIGNIFICANT and difference.mean > 0
-    ]
-    return Verdict(
-        graded(len(more) == len(pairs), more),
-        f"MNIST, noise 2, {len(seeds)} seeds: {_shown(_averages(rows, 'fluctuation_mean_2'))}; significantly more in "
-        f"{len(more)} of {len(pairs)} comparisons (Holm).",
+    clear = [d.mean for (d, _), p in zip(found, corrected, strict=True) if p < _SIGNIFICANT]
+    more = sum(mean > 0 for mean in clear)
+    return run.judge(
+        f"MNIST, noise 2, {len(seeds)} seeds: {_shown(_averages(run.rows, 'fluctuation_mean_2'))}; significantly more "
+        f"in {more} of {len(pairs)} comparisons (Holm).",
+        shown=more,
+        against=len(clear) - more,
+        of=len(pairs),
     )
 
 
 def input_fluctuation() -> Verdict:
     """Fig. 8: the fluctuation of the inputs is similar for all functions. Similar: within 10 % of their mean."""
-    rows = rows_of(_MNIST)
-    if rows is None:
+    run = run_of(_MNIST)
+    if run is None:
         return no_result(_MNIST)
-    averages = {number: _averages(rows, f"input_fluctuation_mean_{number}") for number in (1, 2)}
+    averages = {number: _averages(run.rows, f"input_fluctuation_mean_{number}") for number in (1, 2)}
     spread = {
         number: (max(each.values()) - min(each.values())) / (math.fsum(each.values()) / len(each))
         for number, each in averages.items()
     }
-    similar = [number for number, value in spread.items() if value <= 0.1]
+    similar = sum(value <= 0.1 for value in spread.values())
     text = "; ".join(
         f"noise {number}: {_shown(each)}, a range of {spread[number]:.0%}" for number, each in averages.items()
     )
-    return Verdict(graded(len(similar) == 2, similar), f"MNIST, means over seeds and samples, {text} of the mean.")
+    return run.judge(
+        f"MNIST, means over seeds and samples, {text} of the mean.", shown=similar, against=2 - similar, of=2
+    )
+
+
+def _setting(run: Run) -> str:
+    return "CIFAR-10" + (", a small network and not the paper's" if run.scale == "smaller" else "")
 
 
 def _robust(name: str) -> Verdict:
-    rows = rows_of(_CIFAR)
-    if rows is None:
+    run = run_of(_CIFAR)
+    if run is None:
         return no_result(_CIFAR)
     found = [
-        each for each in _differences(rows, _CIFAR) if each.layer_level == name and each.measure != "accuracy_clean"
+        each for each in _differences(run.rows, _CIFAR) if each.layer_level == name and each.measure != "accuracy_clean"
     ]
     better, worse = _significant(found, +1), _significant(found, -1)
     ahead = sum(each.difference.mean > 0 for each in found)
-    return Verdict(
-        graded(len(better) == len(found), better),
-        f"CIFAR-10, a small network and not the paper's, {found[0].difference.n} seeds, "
-        f"six noises and six rivals: {_NAMES[name]} is ahead on average in "
-        f"{ahead} of {len(found)} comparisons, significantly in {len(better)}, and significantly behind in "
-        f"{len(worse)} (Holm over all {len(_MEASURES[_CIFAR]) * 12} comparisons).",
+    return run.judge(
+        f"{_setting(run)}, {found[0].difference.n} seeds, six noises and six rivals: {_NAMES[name]} is ahead on "
+        f"average in {ahead} of {len(found)} comparisons, significantly in {len(better)}, and significantly behind in "
+        f"{len(worse)} (Holm over all {_all_comparisons(run)} comparisons).",
+        shown=len(better),
+        against=len(worse),
+        of=len(found),
     )
+
+
+def _all_comparisons(run: Run) -> int:
+    return len(_differences(run.rows, _CIFAR))
 
 
 def robust_la_silu() -> Verdict:
@@ -1200,25 +1213,22 @@ def robust_la_hardsilu() -> Verdict:
 
 def clean_accuracy() -> Verdict:
     """Section 4.2.1: on clean CIFAR-10 LA-SiLU is similar or better."""
-    rows = rows_of(_CIFAR)
-    if rows is None:
+    run = run_of(_CIFAR)
+    if run is None:
         return no_result(_CIFAR)
     found = [
         each
-        for each in _differences(rows, _CIFAR)
+        for each in _differences(run.rows, _CIFAR)
         if each.layer_level == "la_silu" and each.measure == "accuracy_clean"
     ]
-    better = _significant(found, +1)
-    worse = [
-        each
-        for each in found
-        if (each.p_holm < _SIGNIFICANT and each.difference.mean < 0) or each.difference.mean < -0.01
-    ]
+    better, clearly_worse = _significant(found, +1), _significant(found, -1)
+    worse = [each for each in found if each in clearly_worse or each.difference.mean < -0.01]
     text = enumerated([f"{_NAMES[each.element_level]} {book.difference_of_points(each.difference)}" for each in found])
-    return Verdict(
-        graded(not worse, len(worse) < len(found)),
-        f"CIFAR-10, a small network and not the paper's, {found[0].difference.n} seeds, "
-        f"LA-SiLU minus the other in percentage points with 95 % intervals: "
-        f"{text}; significantly better than {len(better)} of {len(found)}, and worse, significantly or by more than a "
-        f"point, than {len(worse)} (Holm over all {len(_MEASURES[_CIFAR]) * 12} comparisons).",
+    return run.judge(
+        f"{_setting(run)}, {found[0].difference.n} seeds, LA-SiLU minus the other in percentage points with 95 % "
+        f"intervals: {text}; significantly better than {len(better)} of {len(found)}, and worse, significantly or by "
+        f"more than a point, than {len(worse)} (Holm over all {_all_comparisons(run)} comparisons).",
+        shown=len(found) - len(worse),
+        against=len(clearly_worse),
+        of=len(found),
     )

@@ -55,6 +55,10 @@ def copy(tmp_path):
         ("{cite:t}`richards1959`", "[Richards (1959)](https://doi.org/10.1093/jxb/10.2.290)"),
         ("{cite:p}`he2015prelu`", "([He et al., 2015](https://doi.org/10.1109/ICCV.2015.123))"),
         ("clone {{ repository }}", f"clone {repository()}"),
+        (
+            "```{eval-rst}\n.. automodule:: companion\n   :members:\n```",
+            f"[On the page.]({page_address(BOOK / 'mechanisms' / 'sample.ipynb')})",
+        ),
     ],
 )
 def test_myst_becomes_markdown(copy, myst, plain):
