@@ -22,7 +22,7 @@ batches of 1024, He normal weights, biases of zero, an L² penalty on weights al
 - In a pyramid the widths fall linearly from the first layer's to a quarter of it; the paper gives no widths.
 - The test part is the same for every seed.
 
-The ``laptop`` preset keeps the recipe and shrinks the rest: a tenth of the training rows, early stopping from epoch 75
+The ``laptop`` preset keeps the recipe and shrinks the rest: a seventh of the training rows, early stopping from epoch 75
 on, one depth, rectangles of widths up to 100 (DAC) and 141 (baseline), pyramids up to 90 and 125. A first version ended
 after 120 epochs, where early stopping had not yet ended 22 of 60 trainings; so the limit is 400. The ``excerpt`` preset
 shrinks nothing but the list of networks: all rows and epochs, for the three changes of one baseline. `changes` is the
