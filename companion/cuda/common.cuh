@@ -36,6 +36,22 @@ __device__ __forceinline__ __half from_float<__half>(float x) { return __float2h
 template <>
 __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
 
+// --- whole numbers ---
+
+// Division by a number that the host has prepared: 0 <= n < 2^31, n / d = (n + n magic / 2^32) / 2^shift with
+// shift = ceil(log2 d) and magic = 1 + floor(2^32 (2^shift - d) / d) (Granlund and Montgomery 1994). It takes three
+// instructions, a division by any other number some twenty.
+struct Divisor {
+    int d;
+    unsigned magic;
+
+    __device__ __forceinline__ int shift() const { return d == 1 ? 0 : 32 - __clz(d - 1); }
+    __device__ __forceinline__ int quotient(int n) const {
+        return (static_cast<unsigned>(n) + __umulhi(n, magic)) >> shift();
+    }
+    __device__ __forceinline__ int rest(int n, int quotient) const { return n - quotient * d; }
+};
+
 // --- the special-function unit: one instruction each, errors as the PTX manual states them ---
 
 // 2^x, relative error 2^-22; a subnormal result is kept
@@ -162,6 +178,90 @@ __device__ __forceinline__ unsigned packed_max(unsigned x, unsigned y) {
 #else
     return 0;
 #endif
+}
+
+// acc += t for those of two numbers, packed in z, that are larger than `bound`, or NaN.
+template <typename T>
+__device__ __forceinline__ void add_where_above(float& acc_0, float& acc_1, unsigned z, unsigned bound, float t_0,
+                                                float t_1) {
+#if !defined(COMPANION_SIMULATOR) && __CUDA_ARCH__ >= 800
+    // one comparison makes two predicates
+#define COMPANION_ADD_WHERE(type)                                                                                      \
+    asm("{.reg .pred p, q; setp.gtu." type " p|q, %2, %3; @p add.f32 %0, %0, %4; @q add.f32 %1, %1, %5;}"              \
+        : "+f"(acc_0), "+f"(acc_1)                                                                                     \
+        : "r"(z), "r"(bound), "f"(t_0), "f"(t_1))
+    if constexpr (is_half<T>) {
+        COMPANION_ADD_WHERE("f16x2");
+        return;
+    } else if constexpr (__CUDA_ARCH__ >= 900) {
+        COMPANION_ADD_WHERE("bf16x2");
+        return;
+    }
+#undef COMPANION_ADD_WHERE
+#endif
+#ifndef COMPANION_SIMULATOR
+    asm volatile("" : "+r"(z));  // else both numbers are held as floats from before a loop on
+#endif
+    const T* const of_z = reinterpret_cast<const T*>(&z);
+    const T* const of_bound = reinterpret_cast<const T*>(&bound);
+    if (!(to_float(of_z[0]) <= to_float(of_bound[0]))) acc_0 += t_0;
+    if (!(to_float(of_z[1]) <= to_float(of_bound[1]))) acc_1 += t_1;
+}
+
+// Of two pairs of numbers, packed, 1 where x is larger than y or NaN, and 0 elsewhere; y is given as
+// `bound_for_one_above` returns it. Where bfloat16 cannot be compared packed, that is the next number above y, and the
+// sign of the difference tells: it may be rounded, but never to 0.
+template <typename T>
+constexpr bool compares_by_sign =
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 900
+    !is_half<T>;
+#else
+    false;
+#endif
+
+template <typename T>
+__device__ __forceinline__ unsigned bound_for_one_above(unsigned y) {
+    if constexpr (compares_by_sign<T>) {
+        const auto above = [](unsigned bits) {  // of a number with 16 bits
+            if ((bits & 0x7fff) == 0) return 1u;                       // of 0, also of -0
+            return bits & 0x8000 ? bits - 1 : min(bits + 1, 0x7f80u);  // of infinity, infinity
+        };
+        return above(y & 0xffff) | above(y >> 16) << 16;
+    }
+    return y;
+}
+
+template <typename T>
+__device__ __forceinline__ unsigned packed_one_above(unsigned x, unsigned y) {
+    if constexpr (is_half<T>) {
+        const __half2 one = __hgtu2(reinterpret_cast<const __half2&>(x), reinterpret_cast<const __half2&>(y));
+        return reinterpret_cast<const unsigned&>(one);
+    } else {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && __CUDA_ARCH__ < 900
+        unsigned below;  // the sign of x - y in all bits of a number
+        asm("{.reg .b32 d; fma.rn.bf16x2 d, %1, %2, %3; prmt.b32 %0, d, d, 0xbb99;}"
+            : "=r"(below)
+            : "r"(y), "r"(0xbf80bf80u), "r"(x));  // y times -1 and x
+        return ~below & 0x3f803f80u;
+#else
+        const __nv_bfloat162 one =
+            __hgtu2(reinterpret_cast<const __nv_bfloat162&>(x), reinterpret_cast<const __nv_bfloat162&>(y));
+        return reinterpret_cast<const unsigned&>(one);
+#endif
+    }
+}
+
+// Of two pairs of numbers, packed, the products.
+template <typename T>
+__device__ __forceinline__ unsigned packed_product(unsigned x, unsigned y) {
+    if constexpr (is_half<T>) {
+        const __half2 product = __hmul2(reinterpret_cast<const __half2&>(x), reinterpret_cast<const __half2&>(y));
+        return reinterpret_cast<const unsigned&>(product);
+    } else {
+        const __nv_bfloat162 product =
+            __hmul2(reinterpret_cast<const __nv_bfloat162&>(x), reinterpret_cast<const __nv_bfloat162&>(y));
+        return reinterpret_cast<const unsigned&>(product);
+    }
 }
 
 // --- tensor cores ---

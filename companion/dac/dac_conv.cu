@@ -21,20 +21,6 @@
 
 namespace companion {
 
-// Division by a number that the host has prepared: 0 <= n < 2^31, n / d = (n + n magic / 2^32) / 2^shift with
-// shift = ceil(log2 d) and magic = 1 + floor(2^32 (2^shift - d) / d) (Granlund and Montgomery 1994). It takes three
-// instructions, a division by any other number some twenty.
-struct Divisor {
-    int d;
-    unsigned magic;
-
-    __device__ __forceinline__ int shift() const { return d == 1 ? 0 : 32 - __clz(d - 1); }
-    __device__ __forceinline__ int quotient(int n) const {
-        return (static_cast<unsigned>(n) + __umulhi(n, magic)) >> shift();
-    }
-    __device__ __forceinline__ int rest(int n, int quotient) const { return n - quotient * d; }
-};
-
 // Everything that a launch is told about the convolution.
 struct Convolution {
     int samples, groups, inputs, outputs;  // inputs and outputs of a group

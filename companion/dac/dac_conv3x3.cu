@@ -12,58 +12,67 @@
 // what c begins with. Pixels outside the picture have z = 0, which is right where padding comes before the activation;
 // where it comes after, their c counts as 0. A NaN in z is kept by the max.
 //
-// Cost. One mma and two max make 1152 terms; with loads and addresses it is 11 instructions of a warp, a third of one
-// for each term of a lane, where dac_conv.cu needs three. z of 6 × 8 pixels stays in registers for a few outputs, and
-// weights serve 6 × 8 pixels. What is lost: 256 pixels of a block need 18 × 18, and 42 × 8 are computed.
+// Pixels are flat. The padded pictures of all samples lie in rows of `pitch` places, `rows` rows a picture, so that the
+// output at q meets the inputs at q + pitch p_y + p_x: right-hand pads are the left-hand pads of the next row, bottom
+// pads the top pads of the next picture. Wide pictures are cut into several of `columns` outputs in a row, with both
+// borders to themselves.
 //
-// Launch. One block of seven warps for 16 × 16 pixels of `outputs_at_once` outputs of one sample; neighbouring blocks
-// have the same pixels and other outputs. z (N, height, width, channels), channels a multiple of 16; weights as
-// fragments in the order of a warp's registers, (outputs, channels / 16, 32 lanes, 4 registers, 2); minus_bias
-// (outputs, channels); constant (outputs, 9) = sum_j w b; f (N, outputs, out_height, out_width). From sm_80 on.
+// Cost. One mma and two max make 1152 terms; with loads and addresses it is 5 instructions of a warp, a seventh of one
+// for each term of a lane, where dac_conv.cu needs three. z of 6 × 8 pixels stays in registers for a few outputs, and
+// weights serve 6 × 8 pixels. What is lost: the last 2 pitch + 2 of a block's 7 × 6 × 8 pixels see not all that they
+// need, and pads are computed. Of the pixels, 76 % are outputs in pictures of 32 × 32 padded by one, 79 % of 16 × 16,
+// 74 % of 8 × 8, 62 % of 4 × 4, 78 % of 224 × 224.
+//
+// Launch. One block of seven warps for a range of flat pixels and `outputs_at_once` outputs; neighbouring blocks have
+// the same pixels and other outputs. z (channels / 16, places, 16), places enough for all blocks; a lane has four
+// channels in a row of each 16. Weights as fragments in the order of a warp's registers, (outputs / 2, channels / 16,
+// 2 outputs, 32 lanes, 4 registers, 2); minus_bias (outputs / 2, channels / 16, 2, 16); constant (outputs, 9) =
+// sum_j w b; f (N, outputs, out_height, out_width). From sm_80 on.
 
 #include "common.cuh"
 
 namespace companion {
 
-constexpr int side = 16;                // of the pixels that a block computes
-constexpr int halo_side = side + 2;
-constexpr int pixels = halo_side * halo_side;
 constexpr int taps = 9;
 constexpr int warps = 7;
 constexpr int strips = 6;               // of eight pixels, for each warp
 constexpr int strip = 8;
-constexpr int pitch = 344;              // of c in shared memory: 8 rows × 8 pixels of a strip lie in different banks
+constexpr int pixels = warps * strips * strip;
+constexpr int line = 344;               // of c in shared memory: 8 rows × 8 pixels of a strip lie in different banks
 constexpr int outputs_at_once = 2;
 constexpr int conv3x3_threads = warps * warp_size;
-static_assert(warps * strips * strip >= pixels && pitch >= warps * strips * strip);
+static_assert(line >= pixels);
 
-struct Picture {
-    int channels, height, width, outputs, out_height, out_width, padding_y, padding_x, before;
+struct Pictures {
+    int samples, places, channels, height, width, outputs, out_height, out_width, padding_y, padding_x, before, columns;
+    Divisor pitch, rows, cuts;
+
+    // Flat pixel q: its sample, and its place in the padded picture of the sample.
+    struct Place {
+        int sample, y, x, x_in_cut;
+    };
+    __device__ __forceinline__ Place at(int q) const {
+        const int row = pitch.quotient(q), picture = rows.quotient(row), sample = cuts.quotient(picture);
+        const int x = pitch.rest(q, row);
+        return {sample, rows.rest(row, picture), cuts.rest(picture, sample) * columns + x, x};
+    }
 };
 
 template <typename T>
-__device__ __forceinline__ unsigned pair_at(const T* address) {
-    return *reinterpret_cast<const unsigned*>(address);
+__device__ __forceinline__ uint2 four_at(const T* address) {
+    return *reinterpret_cast<const uint2*>(address);
 }
 
 template <typename T>
 __device__ __forceinline__ void conv3x3_forward(const T* z, const uint4* weight, const T* minus_bias,
-                                                const float* constant, T* f, const Picture& of) {
-    __shared__ float c[outputs_at_once][taps][pitch];
+                                                const float* constant, T* f, const Pictures& of) {
+    __shared__ float c[outputs_at_once][taps][line];
     const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size, group = lane / 4, place = lane % 4;
 
     // which pixels and outputs
-    const int across = (of.out_width + side - 1) / side, down = (of.out_height + side - 1) / side;
     const int output_blocks = (of.outputs + outputs_at_once - 1) / outputs_at_once;
-    const int first_output = blockIdx.x % output_blocks * outputs_at_once, tile = blockIdx.x / output_blocks;
-    const int first_x = tile % across * side, first_y = tile / across % down * side;
-    const int64 sample = tile / (across * down);
-    const auto pixel_y = [&](int q) { return first_y + q / halo_side - of.padding_y; };
-    const auto pixel_x = [&](int q) { return first_x + q % halo_side - of.padding_x; };
-    const auto is_inside = [&](int q) {
-        const int y = pixel_y(q), x = pixel_x(q);
-        return q < pixels && y >= 0 && y < of.height && x >= 0 && x < of.width;
-    };
+    const int first_output = blockIdx.x % output_blocks * outputs_at_once;
+    const int useful = pixels - 2 * of.pitch.d - 2, first = blockIdx.x / output_blocks * useful;
 
     // c begins with the constants: row `group`, and row 8 in the lanes of the first group
     float sum[outputs_at_once][strips][4];
@@ -78,47 +87,64 @@ __device__ __forceinline__ void conv3x3_forward(const T* z, const uint4* weight,
         }
     }
 
-    // the lane's pixel of each strip, as an offset in the sample; negative outside
-    int offset[strips];
+    struct Factors {
+        uint2 z[strips], minus_b[outputs_at_once];
+        uint4 w[outputs_at_once];
+    };
+    const int blocks = of.channels / 16;
+    const T* from_z = z + (static_cast<int64>(first) + warp * strips * strip + group) * 16 + place * 4;
+    const int64 first_factor = static_cast<int64>(first_output) * blocks;
+    const uint4* from_w = weight + first_factor * warp_size + lane;
+    const T* from_b = minus_bias + first_factor * 16 + place * 4;
+    const auto load = [&](Factors& to) {
 #pragma unroll
-    for (int s = 0; s < strips; ++s) {
-        const int q = (warp * strips + s) * strip + group;
-        offset[s] = is_inside(q) ? (pixel_y(q) * of.width + pixel_x(q)) * of.channels + place * 2 : -1;
-    }
-
-    z += sample * of.height * of.width * of.channels;
-    const int blocks_of_channels = of.channels / 16;
-    for (int block = 0; block < blocks_of_channels; ++block) {
-        const T* const channels = z + block * 16;
-        unsigned z_pair[strips][2];
-#pragma unroll
-        for (int s = 0; s < strips; ++s) {
-            z_pair[s][0] = offset[s] >= 0 ? pair_at(channels + offset[s]) : 0;
-            z_pair[s][1] = offset[s] >= 0 ? pair_at(channels + offset[s] + 8) : 0;
-        }
+        for (int s = 0; s < strips; ++s) to.z[s] = four_at(from_z + s * strip * 16);
 #pragma unroll
         for (int o = 0; o < outputs_at_once; ++o) {
-            const int64 output = min(first_output + o, of.outputs - 1);
-            const uint4 four = weight[(output * blocks_of_channels + block) * warp_size + lane];
-            const unsigned w[4] = {four.x, four.y, four.z, four.w};
-            const T* const b = minus_bias + output * of.channels + (block * 16 + place * 2);
-            const unsigned minus_b[2] = {pair_at(b), pair_at(b + 8)};
+            to.w[o] = from_w[o * warp_size];
+            to.minus_b[o] = four_at(from_b + o * 16);
+        }
+        from_z += static_cast<int64>(of.places) * 16;
+        from_w += outputs_at_once * warp_size;
+        from_b += outputs_at_once * 16;
+    };
+    const auto compute = [&](const Factors& with) {
+#pragma unroll
+        for (int o = 0; o < outputs_at_once; ++o) {
+            const unsigned w[4] = {with.w[o].x, with.w[o].y, with.w[o].z, with.w[o].w};
 #pragma unroll
             for (int s = 0; s < strips; ++s) {
-                const unsigned active[2] = {packed_max<T>(z_pair[s][0], minus_b[0]),
-                                            packed_max<T>(z_pair[s][1], minus_b[1])};
+                const unsigned active[2] = {packed_max<T>(with.z[s].x, with.minus_b[o].x),
+                                            packed_max<T>(with.z[s].y, with.minus_b[o].y)};
                 multiply_add<T>(sum[o][s], w, active);
             }
         }
+    };
+    // the next block of channels is loaded while one is computed
+    Factors even, odd;
+    load(even);
+#pragma unroll 1
+    for (int block = 0; block < blocks; block += 2) {
+        if (block + 1 < blocks) load(odd);
+        compute(even);
+        if (block + 1 == blocks) break;
+        if (block + 2 < blocks) load(even);
+        compute(odd);
     }
 
     // to shared memory
+    const auto is_inside = [&](int q) {
+        const Pictures::Place at = of.at(first + q);
+        const int y = at.y - of.padding_y, x = at.x - of.padding_x;
+        return at.sample < of.samples && y >= 0 && y < of.height && x >= 0 && x < of.width;
+    };
 #pragma unroll
     for (int s = 0; s < strips; ++s) {
         const int q = (warp * strips + s) * strip + 2 * place;
+        const unsigned inside = of.before ? full_warp : __ballot_sync(full_warp, is_inside(q - 2 * place + group));
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            const bool counts = of.before || is_inside(q + h);
+            const bool counts = inside >> 4 * (2 * place + h) & 1;  // four lanes looked at each pixel
 #pragma unroll
             for (int o = 0; o < outputs_at_once; ++o) {
                 c[o][group][q + h] = counts ? sum[o][s][h] : 0.0f;
@@ -129,14 +155,20 @@ __device__ __forceinline__ void conv3x3_forward(const T* z, const uint4* weight,
     __syncthreads();
 
     // shift and add
-    for (int i = threadIdx.x; i < outputs_at_once * side * side; i += conv3x3_threads) {
-        const int o = i / (side * side), y = i / side % side, x = i % side, output = first_output + o;
-        if (output >= of.outputs || first_y + y >= of.out_height || first_x + x >= of.out_width) continue;
-        float total = 0.0f;
+    for (int i = threadIdx.x; i < useful; i += conv3x3_threads) {
+        const Pictures::Place at = of.at(first + i);
+        if (at.sample >= of.samples || at.y >= of.out_height || at.x >= of.out_width || at.x_in_cut >= of.columns)
+            continue;
 #pragma unroll
-        for (int p = 0; p < taps; ++p) total += c[o][p][(y + p / 3) * halo_side + x + p % 3];
-        f[((sample * of.outputs + output) * of.out_height + first_y + y) * of.out_width + first_x + x] =
-            from_float<T>(total);
+        for (int o = 0; o < outputs_at_once; ++o) {
+            const int output = first_output + o;
+            if (output >= of.outputs) break;
+            float total = 0.0f;
+#pragma unroll
+            for (int p = 0; p < taps; ++p) total += c[o][p][i + p / 3 * of.pitch.d + p % 3];
+            const int64 channel = static_cast<int64>(at.sample) * of.outputs + output;
+            f[(channel * of.out_height + at.y) * of.out_width + at.x] = from_float<T>(total);
+        }
     }
 }
 
@@ -144,11 +176,14 @@ __device__ __forceinline__ void conv3x3_forward(const T* z, const uint4* weight,
 
 #define COMPANION_KERNELS(suffix, T)                                                                                   \
     extern "C" __global__ void __launch_bounds__(companion::conv3x3_threads, 2) dac_conv3x3_forward_##suffix(          \
-        const T* z, const uint4* weight, const T* minus_bias, const float* constant, T* f, int channels, int height,   \
-        int width, int outputs, int out_height, int out_width, int padding_y, int padding_x, int before) {             \
+        const T* z, const uint4* weight, const T* minus_bias, const float* constant, T* f, int samples, int places,    \
+        int channels, int height, int width, int outputs, int out_height, int out_width, int padding_y, int padding_x, \
+        int before, int columns, int pitch, unsigned by_pitch, int rows, unsigned by_rows, int cuts,                   \
+        unsigned by_cuts) {                                                                                            \
         companion::conv3x3_forward<T>(                                                                                 \
             z, weight, minus_bias, constant, f,                                                                        \
-            {channels, height, width, outputs, out_height, out_width, padding_y, padding_x, before});                  \
+            {samples, places, channels, height, width, outputs, out_height, out_width, padding_y, padding_x, before,   \
+             columns, {pitch, by_pitch}, {rows, by_rows}, {cuts, by_cuts}});                                           \
     }
 
 COMPANION_KERNELS(f16, __half)

@@ -22,13 +22,13 @@ batches of 1024, He normal weights, biases of zero, an L² penalty on weights al
 - In a pyramid the widths fall linearly from the first layer's to a quarter of it; the paper gives no widths.
 - The test part is the same for every seed.
 
-The ``laptop`` preset keeps the recipe and shrinks the rest: a seventh of the training rows, early stopping from epoch 75
-on, one depth, rectangles of widths up to 100 (DAC) and 141 (baseline), pyramids up to 90 and 125. A first version ended
-after 120 epochs, where early stopping had not yet ended 22 of 60 trainings; so the limit is 400. The ``excerpt`` preset
-shrinks nothing but the list of networks: all rows and epochs, for the three changes of one baseline. `changes` is the
-paper's comparison, fixed beforehand: per width, the differences of log test error (in nats) between a baseline and the
-network with twice its weights, with twice its parameters by unshared biases, and with as many parameters by fewer units
-and unshared biases.
+The ``laptop`` preset keeps the recipe and shrinks the rest: a seventh of the training rows, early stopping from epoch
+75 on, one depth, rectangles of widths up to 100 (DAC) and 141 (baseline), pyramids up to 90 and 125. A first version
+ended after 120 epochs, where early stopping had not yet ended 22 of 60 trainings; so the limit is 400. The ``excerpt``
+preset shrinks nothing but the list of networks: all rows and epochs, for the three changes of one baseline. `changes`
+is the paper's comparison, fixed beforehand: per width, the differences of log test error (in nats) between a baseline
+and the network with twice its weights, with twice its parameters by unshared biases, and with as many parameters by
+fewer units and unshared biases.
 
 ``dac-cifar10``, ``dac-cifar100`` and ``dac-imagenette`` are section 5's classifications with six kinds of units: the
 network as it is ("base"), with DAC ("dac", `companion.surgery.to_dac`, which says what becomes of the first layer, of

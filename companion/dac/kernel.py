@@ -1,7 +1,8 @@
-"""The binding of ``dac_linear.cu``, ``dac_conv.cu`` and ``dac_conv3x3.cu``: tiles, parts of sums, fragments."""
+"""The binding of ``dac_linear.cu``, ``dac_conv.cu`` and ``dac_conv3x3*.cu``: tiles, parts of sums, fragments."""
 
 from __future__ import annotations
 
+import functools
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,8 +43,17 @@ CONV = _kernels("conv")
 CONV3X3 = Kernels(
     Path(__file__).with_name("dac_conv3x3.cu"), [f"dac_conv3x3_forward_{suffix}" for suffix in ("f16", "bf16")]
 )
-#: Pixels in a row and column of a block of ``dac_conv3x3.cu``, outputs that it computes, threads.
-SIDE, OUTPUTS_AT_ONCE, CONV3X3_THREADS = 16, 2, 224
+#: Pixels that a block of ``dac_conv3x3.cu`` computes, outputs, threads.
+PIXELS, OUTPUTS_AT_ONCE, CONV3X3_THREADS = 336, 2, 224
+CONV3X3_BACKWARD = Kernels(
+    Path(__file__).with_name("dac_conv3x3_backward.cu"),
+    [f"dac_conv3x3_backward_{what}_{suffix}" for what in ("input", "weight") for suffix in ("f16", "bf16")],
+)
+#: Of ``dac_conv3x3_backward.cu``: warps of a block, channels of a warp; for dz pixels of a warp and records that a
+#: block holds of g; for dw outputs of a warp, and outputs × pixels that a block holds of g.
+WARPS, WARP_CHANNELS, WARP_PIXELS, RECORDS, WARP_OUTPUTS, STAGED = 8, 32, 48, 2432, 2, 1024
+#: Flat pixels that a part of the sums over them has at least.
+LEAST_PIXELS = 2048
 
 
 class Geometry(NamedTuple):
@@ -149,7 +159,7 @@ def linear_backward(
 def conv_forward(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry, simulated: bool) -> Tensor:
     """f_i = Σ_jp w_ijp relu(b_ij + z_j) at every position of a kernel over a picture.
 
-    On tensor cores where :func:`suits_tensor_cores`; the gradients always come from ``dac_conv.cu``.
+    On tensor cores where :func:`suits_tensor_cores`.
 
     Parameters
     ----------
@@ -192,6 +202,8 @@ def conv_backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of z, weight and bias, as far as they are needed, from ∂L/∂f.
 
+    On tensor cores where :func:`suits_tensor_cores` and rows are not too long, see :func:`flat_pixels`.
+
     Parameters
     ----------
     grad : Tensor
@@ -205,6 +217,9 @@ def conv_backward(
     -------
     tuple of Tensor or None
     """
+    flat = flat_pixels(z, weight, geometry) if suits_tensor_cores(z, weight, bias, geometry) else None
+    if flat is not None:
+        return _conv3x3_backward(grad, z, weight, bias, geometry, flat, needs, simulated)
     grad, z, weight, bias = (x.contiguous() for x in (grad, z, weight, bias))
     groups = geometry.groups
     sizes = _sizes(z, weight, bias, geometry)
@@ -226,26 +241,84 @@ def conv_backward(
 def suits_tensor_cores(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> bool:
     """Whether ``dac_conv3x3.cu`` computes this convolution: 16 bits, 3 × 3, stride 1, a bias for each pair."""
     shape = (weight.shape[2:], geometry.stride, geometry.dilation, geometry.groups, bias.ndim)
-    if z.dtype == torch.float32 or shape != ((3, 3), (1, 1), (1, 1), 1, 2) or z[0].numel() >= 2**30:
+    if z.dtype == torch.float32 or shape != ((3, 3), (1, 1), (1, 1), 1, 2):
+        return False
+    if len(z) * _cut(z, weight, geometry).pixels >= 2**30:
         return False
     return not z.is_cuda or torch.cuda.get_device_capability(z.device) >= (8, 0)
 
 
 def _conv3x3_forward(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry, simulated: bool) -> Tensor:
-    """The convolution on tensor cores: channels last, and as many of them as a multiple of 16."""
+    """The convolution on tensor cores: pixels flat, and as many channels as a multiple of 16."""
     (N, m, height, width), n = z.shape, weight.shape[0]
     out_height, out_width = output_size(z, weight, geometry)
-    more = -m % 16
-    pixels = z.permute(0, 2, 3, 1)
-    pixels = F.pad(pixels, (0, more)) if more else pixels.contiguous()
+    cut = _cut(z, weight, geometry)
     constant = (weight.float() * bias.float()[:, :, None, None]).sum(1)
     f = z.new_empty(N, n, out_height, out_width)
-    sizes = (m + more, height, width, n, out_height, out_width, *geometry.padding, int(geometry.before))
-    arguments = [pixels, fragments(weight), F.pad(-bias, (0, more)), constant, f, *(np.int32(size) for size in sizes)]
-    tiles = math.ceil(out_height / SIDE) * math.ceil(out_width / SIDE)
-    plan = Tiling("", CONV3X3_THREADS, N * tiles * math.ceil(n / OUTPUTS_AT_ONCE))
+    pixels = _cut_pixels(z, cut, geometry.padding)
+    sizes = (N, pixels.shape[1], 16 * len(pixels), height, width, n, out_height, out_width, *geometry.padding)
+    minus_bias = by_outputs(F.pad(-bias, (0, -m % 16)).view(n, -1, 16))
+    arguments: list[Any] = [pixels, fragments(weight), minus_bias, constant, f]
+    arguments += [np.int32(size) for size in (*sizes, int(geometry.before), cut.columns)]
+    for divisor in (cut.pitch, cut.rows, cut.cuts):
+        arguments += [np.int32(divisor), np.uint32(magic(divisor))]
+    plan = Tiling("", CONV3X3_THREADS, cut.blocks(N) * math.ceil(n / OUTPUTS_AT_ONCE))
     _launch(CONV3X3, "forward", plan, 1, arguments, z, simulated)
     return f
+
+
+def _cut(z: Tensor, weight: Tensor, geometry: Geometry) -> Cut:
+    height, width = z.shape[2:]
+    return cut_of((height, width), output_size(z, weight, geometry), geometry.padding)
+
+
+def _cut_pixels(z: Tensor, cut: Cut, padding: tuple[int, int]) -> Tensor:
+    """(N, m, height, width) → (m/16, places, 16), padded and cut, m rounded up."""
+    N, m, height, width = z.shape
+    over = (cut.cuts - 1) * cut.columns + cut.pitch
+    padded = F.pad(z, (padding[1], over - padding[1] - width, padding[0], cut.rows - padding[0] - height, 0, -m % 16))
+    windows = padded.unfold(3, cut.pitch, cut.columns if cut.cuts > 1 else 1)  # N, m, rows, cuts, pitch
+    places = z.new_empty(math.ceil(m / 16), (cut.blocks(N) - 1) * cut.useful + PIXELS, 16)
+    pictures = places[:, : N * cut.pixels].view(-1, N, cut.cuts, cut.rows, cut.pitch, 16)
+    pictures.copy_(windows.view(N, -1, 16, cut.rows, cut.cuts, cut.pitch).permute(1, 0, 4, 3, 5, 2))
+    places[:, N * cut.pixels :] = 0
+    return places
+
+
+class Cut(NamedTuple):
+    """Into how many pictures ``dac_conv3x3.cu`` cuts a picture, and how their pixels lie."""
+
+    cuts: int
+    columns: int  # of outputs in each
+    pitch: int  # places of a row
+    rows: int
+
+    @property
+    def pixels(self) -> int:
+        """Flat pixels of a sample."""
+        return self.cuts * self.rows * self.pitch
+
+    @property
+    def useful(self) -> int:
+        """Pixels of a block that see all that they need."""
+        return PIXELS - 2 * self.pitch - 2
+
+    def blocks(self, samples: int) -> int:
+        """How many blocks the pixels of so many samples have."""
+        return math.ceil(samples * self.pixels / self.useful)
+
+
+@functools.cache
+def cut_of(size: tuple[int, int], out: tuple[int, int], padding: tuple[int, int]) -> Cut:
+    """The cut that computes the fewest pixels. A whole picture needs no pads on the right, those on the left serve."""
+    rows = max(size[0] + padding[0], out[0])
+
+    def cut_into(cuts: int) -> Cut:
+        columns = math.ceil(out[1] / cuts)
+        return Cut(cuts, columns, max(size[1] + padding[1], out[1]) if cuts == 1 else columns + 2, rows)
+
+    all_cuts = [cut_into(cuts) for cuts in range(1, math.ceil(out[1] / 8) + 1)]
+    return min((cut for cut in all_cuts if cut.useful > 0), key=lambda cut: cut.pixels / cut.useful)
 
 
 def fragments(weight: Tensor) -> Tensor:
@@ -254,14 +327,134 @@ def fragments(weight: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        (n, m/16, 32 lanes, 4 registers, 2), m rounded up; see ``multiply_add`` in ``common.cuh``.
+        (n/2, m/16, 2 outputs, 32 lanes, 4 registers, 2), n and m rounded up; see ``multiply_add`` in ``common.cuh``.
     """
     n, m = weight.shape[:2]
     blocks = math.ceil(m / 16)
     padded = F.pad(weight.reshape(n, m, 9), (0, 7, 0, 16 * blocks - m))  # 16 positions
-    # input = 16 block + 8 h + 2 place + e, position = 8 r + group
-    split = padded.view(n, blocks, 2, 4, 2, 2, 8)  # n, block, h, place, e, r, group
-    return split.permute(0, 1, 6, 3, 2, 5, 4).reshape(n, blocks, 32, 4, 2).contiguous()
+    # input = 16 block + 4 place + 2 h + e, position = 8 r + group
+    split = padded.view(n, blocks, 4, 2, 2, 2, 8)  # n, block, place, h, e, r, group
+    return by_outputs(split.permute(0, 1, 6, 2, 3, 5, 4).reshape(n, blocks, 32, 4, 2))
+
+
+def by_outputs(x: Tensor) -> Tensor:
+    """(n, blocks, …) → (n/2, blocks, 2 outputs, …), n rounded up: what a block of ``dac_conv3x3.cu`` reads in a row."""
+    padded = F.pad(x, (0, 0) * (x.ndim - 1) + (0, -len(x) % OUTPUTS_AT_ONCE))
+    return padded.view(-1, OUTPUTS_AT_ONCE, *x.shape[1:]).transpose(1, 2).contiguous()
+
+
+class Flat(NamedTuple):
+    """Pixels of all samples in one row, as ``dac_conv3x3_backward.cu`` has them."""
+
+    pitch: int  # places of a row of a picture
+    rows: int  # of a sample
+    length: int  # places of all
+
+    @property
+    def lead(self) -> int:
+        """Places before the first one, for what the kernel shifts over the border."""
+        return 2 * self.pitch + 2
+
+
+def flat_pixels(z: Tensor, weight: Tensor, geometry: Geometry) -> Flat | None:
+    """How the pixels lie for the gradients on tensor cores; None where rows, or all of
+    them together, are too long for it.
+
+    A row is as long as the picture with its left-hand pads, and as the output; a sample is as high as the picture
+    with its top pads, and as the output. The length is even, and such that three rows lie in different banks of shared
+    memory.
+    """
+    N, _, height, width = z.shape
+    out_height, out_width = output_size(z, weight, geometry)
+    pitch = max(width + geometry.padding[1], out_width)
+    while pitch % 16 not in (4, 6, 10, 12):
+        pitch += 1
+    rows = max(height + geometry.padding[0], out_height)
+    # the last output meets inputs so far behind its own place
+    length = math.ceil((N * rows * pitch + 2 * pitch + 2) / 32) * 32
+    return Flat(pitch, rows, length) if WARP_PIXELS + 2 * pitch <= RECORDS // 2 and length < 2**26 else None
+
+
+def _conv3x3_backward(
+    grad: Tensor,
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    geometry: Geometry,
+    flat: Flat,
+    needs: tuple[bool, bool, bool],
+    simulated: bool,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients on tensor cores: z and g with channels first and pixels flat."""
+    (N, m, height, width), n = z.shape, weight.shape[0]
+    out_height, out_width = output_size(z, weight, geometry)
+    bias = bias.contiguous()
+    outside = 0.0 if geometry.before else torch.finfo(z.dtype).min  # the latter is active with no bias
+    z_flat = _flattened(z, flat, geometry.padding, 0, outside)
+    g_flat = _flattened(grad, flat, (0, 0), flat.lead, 0.0)
+    sizes = (N, m, n, height, width, out_height, out_width, *geometry.padding, *flat)
+    numbers = [np.int32(size) for size in sizes]
+    dz = d_weight = d_bias = None
+    if needs[0]:
+        dz = torch.empty_like(z, memory_format=torch.contiguous_format)
+        pixel_warps, at_once = input_plan(m, flat.pitch)
+        blocks = math.ceil(flat.length / (pixel_warps * WARP_PIXELS))
+        blocks *= math.ceil(m / (WARPS // pixel_warps * WARP_CHANNELS))
+        arguments = [g_flat, z_flat, row_fragments(weight, bias), dz, *numbers, np.int32(pixel_warps)]
+        plan = Tiling("", WARPS * 32, blocks)
+        _launch(CONV3X3_BACKWARD, "input", plan, 1, [*arguments, np.int32(at_once)], z, simulated)
+    if needs[1] or needs[2]:
+        channel_warps = min(4, 2 ** (math.ceil(m / WARP_CHANNELS) - 1).bit_length())
+        tiles = math.ceil(n / (WARPS // channel_warps * WARP_OUTPUTS)) * math.ceil(m / (channel_warps * WARP_CHANNELS))
+        parts, length = pixel_parts(flat.length, tiles)
+        partial = torch.empty(parts, 2, n, m, 3, 3, dtype=torch.float32, device=z.device)
+        arguments = [g_flat, z_flat, bias, partial, *numbers, np.int32(channel_warps), np.int32(length)]
+        _launch(CONV3X3_BACKWARD, "weight", Tiling("", WARPS * 32, tiles), parts, arguments, z, simulated)
+        d_weight, d_bias = _finish(CONV, partial, weight.contiguous(), bias, simulated)
+    return dz, d_weight if needs[1] else None, d_bias if needs[2] else None
+
+
+def input_plan(channels: int, pitch: int) -> tuple[int, int]:
+    """For dz: how many warps of a block lie side by side, and for how many outputs their records are made at once."""
+    pixel_warps = max(2, WARPS // 2 ** (math.ceil(channels / WARP_CHANNELS) - 1).bit_length())
+    while pixel_warps > 1 and pixel_warps * WARP_PIXELS + 2 * pitch > RECORDS // 2:
+        pixel_warps //= 2
+    return pixel_warps, min(WARPS, RECORDS // (pixel_warps * WARP_PIXELS + 2 * pitch))
+
+
+def pixel_parts(length: int, tiles: int) -> tuple[int, int]:
+    """Into how many parts the flat pixels are cut for dw, and of how many each."""
+    wanted = min(math.ceil(ENOUGH_BLOCKS / tiles), math.ceil(length / LEAST_PIXELS))
+    part = math.ceil(length / wanted / STAGED) * STAGED
+    return math.ceil(length / part), part
+
+
+def _flattened(x: Tensor, flat: Flat, padding: tuple[int, int], lead: int, outside: float) -> Tensor:
+    """(N, channels, height, width) → (channels, lead + length), with pads."""
+    N, channels, height, width = x.shape
+    places = x.new_full((channels, lead + flat.length), outside)
+    pictures = places[:, lead : lead + N * flat.rows * flat.pitch].view(channels, N, flat.rows, flat.pitch)
+    pictures[:, :, padding[0] :, padding[1] :][:, :, :height, :width] = x.transpose(0, 1)
+    return places
+
+
+def row_fragments(weight: Tensor, bias: Tensor) -> Tensor:
+    """Weights (n, m, 3, 3) and biases as ``mma.m16n8k16`` takes them for its first factor, inputs × positions.
+
+    Returns
+    -------
+    Tensor
+        (n, m/16, 32 lanes, 4 registers, 2), m rounded up. Lane place y has the weights of row y of the kernel, from
+        right to left, and then -b.
+    """
+    n, m = bias.shape
+    blocks = math.ceil(m / 16)
+    padded = weight.new_zeros(n, 16 * blocks, 4, 4)
+    padded[:, :m, :3, :3] = weight.flip(3)
+    padded[:, :m, :, 3] = -bias[:, :, None]
+    # input = 16 block + 8 r + group; four terms = 2 h + e
+    split = padded.view(n, blocks, 2, 8, 4, 2, 2)  # n, block, r, group, place, h, e
+    return split.permute(0, 1, 3, 4, 5, 2, 6).reshape(n, blocks, 32, 4, 2).contiguous()
 
 
 def output_size(z: Tensor, weight: Tensor, geometry: Geometry) -> tuple[int, int]:

@@ -17,7 +17,7 @@ MOST_THREADS = (1024, 1024, 64)
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 MOST_SHARED_BYTES = 227 * 1024
 
-_ORDERS = ("natural", "reversed", "shuffled")
+_ORDERS = ("natural", "reversed", "shuffled", "warps")
 _KINDS = {"f": "floating-point", "i": "integer", "b": "boolean", "s": "structure"}
 
 

@@ -77,9 +77,10 @@ class Module:
             pointer of any type.
         shared_bytes : int
             Size of the dynamic shared memory, ``extern __shared__``.
-        order : {"natural", "reversed", "shuffled", "shuffled:SEED"}, optional
-            In which order the threads of a block take their turns; if not natural, blocks begin with the
-            last. By default $COMPANION_SIMULATOR_ORDER, or else natural.
+        order : {"natural", "reversed", "shuffled", "shuffled:SEED", "warps"}, optional
+            In which order the threads of a block take their turns: each until it waits, or with "warps" one warp
+            after the other until a barrier of the block holds it. If not natural, blocks begin with the last. By
+            default $COMPANION_SIMULATOR_ORDER, or else natural.
 
         Raises
         ------
@@ -176,7 +177,7 @@ def check_orders(
         If two orders disagree; it names the argument and the element.
     """
     reference: list[torch.Tensor] | None = None
-    for order in ("natural", "reversed", "shuffled:1", "shuffled:2"):
+    for order in ("natural", "reversed", "shuffled:1", "shuffled:2", "warps"):
         args = make_args()
         module.launch(name, grid, block, args, shared_bytes, order=order)
         results = [argument for argument in args if isinstance(argument, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""dac_linear.cu, dac_conv.cu and dac_conv3x3.cu: their machine code, tiles, values, memory accesses."""
+"""dac_linear.cu, dac_conv.cu, dac_conv3x3.cu, dac_conv3x3_backward.cu: machine code, tiles, values, memory accesses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from companion import simulator
 from companion.cuda import build
 from companion.dac import kernel
-from companion.dac.kernel import CONV, CONV3X3, LINEAR, TILES, Geometry, parts_of, tiling
+from companion.dac.kernel import CONV, CONV3X3, CONV3X3_BACKWARD, LINEAR, TILES, Geometry, parts_of, tiling
 from tests.cuda.machine_code import ARCHITECTURES, Code, machine_code, under_the_locked_compiler
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -60,7 +60,9 @@ STEP = {
 }
 
 
-each_source = pytest.mark.parametrize("kernels", [LINEAR, CONV, CONV3X3], ids=["linear", "conv", "conv3x3"])
+each_source = pytest.mark.parametrize(
+    "kernels", [LINEAR, CONV, CONV3X3, CONV3X3_BACKWARD], ids=["linear", "conv", "conv3x3", "conv3x3_backward"]
+)
 each_tiled_source = pytest.mark.parametrize("kernels", [LINEAR, CONV], ids=["linear", "conv"])
 
 
@@ -107,14 +109,24 @@ def test_max_and_comparison_are_one_instruction_and_keep_nan(kernels: kernel.Ker
             assert code.count(r"\bFSETP\.GTU") >= 32, name
 
 
-def test_a_tensor_core_product_takes_eleven_instructions_for_1152_terms() -> None:
+#: Of the inner loop on tensor cores: what makes 1152 terms, how often it is there, instructions for each on sm_90. On a
+#: GPU without comparisons of packed bfloat16 there are more.
+PRODUCTS = {
+    "forward": ({"HMMA.16816.F32": 1, r"HMNMX2.*NAN": 2}, 24, 4.9),
+    "input": ({"HMMA.16816.F32": 1, r"HSETP2.*GTU": 2, "FADD": 4}, 12, 8.7),
+    "weight": ({"HMMA.16816.F32": 2, r"HSET2.*GTU": 2, "HMUL2": 2}, 16, 7.9),
+}
+
+
+@pytest.mark.parametrize("kernels", [CONV3X3, CONV3X3_BACKWARD], ids=["forward", "backward"])
+def test_instructions_for_1152_terms_on_tensor_cores(kernels: kernel.Kernels) -> None:
     under_the_locked_compiler()
-    for name, code in machine_code(CONV3X3.source, 90).items():
-        loop = loops(code)[0]
-        products = sum("HMMA.16816.F32" in text for text in loop)
-        assert products == 12, name
-        assert sum(re.search(r"HMNMX2.*NAN", text) is not None for text in loop) == 2 * products, name
-        assert len(loop) <= 11 * products, name
+    for name, code in machine_code(kernels.source, 90).items():
+        expected, times, most = PRODUCTS[name.split("_")[-2]]
+        loop = [body for body in loops(code) if any("HMMA" in text for text in body)][-1]
+        for pattern, count in expected.items():
+            assert sum(re.search(pattern, text) is not None for text in loop) == times * count, (name, pattern)
+        assert len(loop) <= most * times, name
 
 
 # --- tiles ---
@@ -133,11 +145,89 @@ def test_the_source_and_its_binding_have_the_same_constants() -> None:
         assert int(constants[f"{width.lower()}_threads"]) == down * across
 
 
-def test_the_tensor_core_kernel_and_its_binding_have_the_same_constants() -> None:
-    constants = dict(re.findall(r"constexpr int (\w+) = (\d+);", CONV3X3.source.read_text()))
-    assert int(constants["side"]) == kernel.SIDE
-    assert int(constants["outputs_at_once"]) == kernel.OUTPUTS_AT_ONCE
-    assert int(constants["warps"]) * 32 == kernel.CONV3X3_THREADS
+def test_the_tensor_core_kernels_and_their_binding_have_the_same_constants() -> None:
+    def constants(kernels: kernel.Kernels) -> dict[str, int]:
+        found = re.findall(r"constexpr int (\w+) = (\d+);", kernels.source.read_text())
+        return {name: int(number) for name, number in found}
+
+    there = constants(CONV3X3)
+    assert there["warps"] * there["strips"] * there["strip"] == kernel.PIXELS
+    assert there["outputs_at_once"] == kernel.OUTPUTS_AT_ONCE
+    assert there["warps"] * 32 == kernel.CONV3X3_THREADS
+    there = constants(CONV3X3_BACKWARD)
+    assert there["warps"] == kernel.WARPS
+    assert there["warp_channels"] == kernel.WARP_CHANNELS
+    assert there["strips"] * there["strip"] == kernel.WARP_PIXELS
+    assert there["buffer_records"] == kernel.RECORDS
+    assert there["outputs_at_once"] == kernel.WARP_OUTPUTS
+    assert there["staged"] == kernel.STAGED
+    assert there["staged"] == 4 * 32 * there["warps"]  # four pixels a thread
+
+
+def shares_in(source: Path) -> dict[int, int]:
+    """Side of a picture → percent of the computed pixels that are its own, as a comment says."""
+    text = " ".join(source.read_text().replace("//", "").split())
+    found = re.findall(r"(\d+) %(?: are \w+ in pictures)? of (\d+) × (\d+)", text)
+    assert all(height == width for _, height, width in found)
+    return {int(side): int(percent) for percent, side, _ in found}
+
+
+def test_the_useful_share_of_pixels_is_what_the_sources_say() -> None:
+    forward, backward = shares_in(CONV3X3.source), shares_in(CONV3X3_BACKWARD.source)
+    assert list(forward) == list(backward) == [32, 16, 8, 4, 224]
+    for side in forward:
+        cut = kernel.cut_of((side, side), (side, side), (1, 1))
+        share = side**2 / cut.pixels * cut.useful / kernel.PIXELS
+        assert round(100 * share) == forward[side]
+        assert share >= (0.55 if side == 4 else 0.7)
+        flat = kernel.flat_pixels(torch.empty(1, 1, side, side), torch.empty(1, 1, 3, 3), geometry_of(1))
+        assert flat is not None
+        assert round(100 * side**2 / (flat.rows * flat.pitch)) == backward[side]
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2, 5])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 31, 32, 33, 100, 1000])
+def test_nothing_that_an_output_sees_is_another_row_of_its_picture(size: int, padding: int) -> None:
+    """A row of places in memory: what is left of an output's place, modulo the pitch, is a pad or seen."""
+    out = size + 2 * padding - 2
+    if out < 1:
+        pytest.skip("there is no output")
+    cut = kernel.cut_of((3, size), (3, out), (1, padding))
+    assert cut.cuts * cut.columns >= out > (cut.cuts - 1) * cut.columns
+    assert cut.useful > 0
+    flat = kernel.flat_pixels(torch.empty(2, 1, 3, size), torch.empty(1, 1, 3, 3), geometry_of(padding))
+    assert (flat is None) == (size == 1000)
+    whole = [cut.pitch] if cut.cuts == 1 else []
+    for pitch in whole if flat is None else [*whole, flat.pitch]:
+        places = [False] * padding + [True] * size + [False] * (pitch - size - padding)  # of a row: pixel or pad
+        assert len(places) == pitch
+        for x, b in itertools.product(range(out), range(3)):
+            expected = padding <= x + b < padding + size
+            assert places[(x + b) % pitch] == expected
+    if cut.cuts > 1:
+        assert cut.pitch == cut.columns + 2
+
+
+def geometry_of(padding: int) -> Geometry:
+    return Geometry((1, 1), (1, padding), (1, 1), 1, False)
+
+
+@pytest.mark.parametrize("pitch", [4, 20, 100, 200, 500, 580])
+@pytest.mark.parametrize("channels", [1, 32, 33, 64, 65, 512])
+def test_records_fit_in_shared_memory(channels: int, pitch: int) -> None:
+    pixel_warps, at_once = kernel.input_plan(channels, pitch)
+    assert kernel.WARPS % pixel_warps == 0
+    assert 1 < at_once <= kernel.WARPS
+    assert at_once * (pixel_warps * kernel.WARP_PIXELS + 2 * pitch) <= kernel.RECORDS
+
+
+@pytest.mark.parametrize("tiles", [1, 3, 64, 300])
+@pytest.mark.parametrize("length", [32, 1024, 1056, 2080, 100_000])
+def test_parts_hold_every_pixel_once(length: int, tiles: int) -> None:
+    parts, part = kernel.pixel_parts(length, tiles)
+    assert (parts - 1) * part < length <= parts * part
+    assert part % kernel.STAGED == 0
+    assert parts == 1 or parts * tiles < 2 * kernel.ENOUGH_BLOCKS
 
 
 def test_small_and_slender_results_have_narrow_tiles() -> None:
@@ -352,29 +442,153 @@ def test_convolutions_in_wide_tiles(name: str, simulated: bool, device: str) -> 
         assert_right(CONVOLUTIONS[name](per_weight=per_weight, device=device), simulated)
 
 
-#: Fewer and more inputs than 16, several blocks of them, odd numbers of outputs, tiles in both directions.
+#: Fewer and more inputs than 16, 32, 64 and 128, from which blocks of warps are laid out differently; one output, odd
+#: numbers of them, more than are staged at once; several samples in one block of pixels and several blocks in a sample,
+#: several parts; every padding; a picture that the forward kernel cuts, and one too wide for the gradients.
 PICTURES = {
-    "one tile": ((2, 5, 7, 6), (3, 5, 3, 3), (1, 1)),
-    "several tiles": ((2, 35, 19, 34), (5, 35, 3, 3), (1, 1)),
-    "uneven padding": ((1, 16, 3, 4), (2, 16, 3, 3), (3, 0)),
+    "4 × 4": ((3, 5, 4, 4), (3, 5, 3, 3), (1, 1)),
+    "8 × 8": ((3, 40, 8, 8), (9, 40, 3, 3), (1, 1)),
+    "9 × 7": ((1, 70, 9, 7), (19, 70, 3, 3), (0, 0)),
+    "32 × 32": ((3, 18, 32, 32), (5, 18, 3, 3), (1, 1)),
+    "40 × 3": ((3, 33, 40, 3), (2, 33, 3, 3), (1, 1)),
+    "5 × 130": ((3, 3, 5, 130), (17, 3, 3, 3), (1, 1)),
+    "4 × 600": ((1, 2, 4, 600), (3, 2, 3, 3), (1, 1)),
+    "uneven padding": ((1, 16, 3, 4), (2, 16, 3, 3), (2, 0)),
+    "wide padding": ((3, 130, 3, 4), (4, 130, 3, 3), (3, 3)),
     "one pixel": ((3, 17, 1, 1), (1, 17, 3, 3), (1, 1)),
 }
+#: The least that has several of everything.
+SMALL = ("4 × 4", "9 × 7", "uneven padding")
+
+
+def picture(name: str, before: bool = False, dtype: torch.dtype = torch.bfloat16, device: str = "cpu") -> Case:
+    z, weight, padding = PICTURES[name]
+    return conv_case(z, weight, dtype=dtype, padding=padding, before=before, device=device)
+
+
+each_order = pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
 
 
 @pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
-@pytest.mark.parametrize("before", [False, True], ids=["after", "before"])
+@each_order
 @pytest.mark.parametrize("name", PICTURES)
 def test_tensor_cores(name: str, before: bool, dtype: torch.dtype, simulated: bool, device: str) -> None:
-    z, weight, padding = PICTURES[name]
-    case = conv_case(z, weight, dtype=dtype, padding=padding, before=before, device=device)
-    assert kernel.suits_tensor_cores(*case)
-    assert_right(case, simulated)
-    bad = case.z.clone()
-    bad[0, 3, -1, 0] = math.nan
-    f = kernel.conv_forward(case._replace(z=bad).z, *case[1:], simulated)
-    want = exact(case._replace(z=bad), torch.zeros(output_shape(case), device=device))[0]
-    assert torch.equal(f.isnan(), want.isnan())
-    assert f.isnan().any()
+    assert_right(picture(name, before, dtype, device), simulated)
+
+
+@each_order
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf], ids=str)
+@pytest.mark.parametrize("name", SMALL)
+def test_what_is_not_a_number_goes_where_it_is_seen(
+    name: str, bad: float, before: bool, simulated: bool, device: str
+) -> None:
+    case = picture(name, before, device=device)
+    case.z[0, 3, -1, 0] = bad  # at the border, some positions do not see it
+    case.z[-1, 1, 1, 2] = bad
+    g = random(output_shape(case), dtype=torch.bfloat16, device=device)[0]
+    results, want = found(case, g, simulated), exact(case, g)
+    for got, right in zip(results, want, strict=True):
+        assert torch.equal(got.isnan(), right.isnan())
+        finite = right.isfinite()
+        assert torch.equal(got[~finite & ~right.isnan()].double(), right[~finite & ~right.isnan()])
+        torch.testing.assert_close(got[finite].double(), right[finite], rtol=2**-8, atol=1e-4)
+    if math.isnan(bad):
+        assert all(want[k].isnan().any() for k in (0, 2))
+        assert not want[2].isnan().all()
+
+
+def test_which_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[str] = []
+    monkeypatch.setattr(kernel.Kernels, "launch", lambda self, name, *rest: launched.append(name))
+    for name in PICTURES:
+        case = picture(name)
+        found(case, torch.ones(output_shape(case)).bfloat16(), True)
+        plain = ["dac_conv_input_narrow_bf16", "dac_conv_weight_narrow_bf16"]
+        ours = ["dac_conv3x3_backward_input_bf16", "dac_conv3x3_backward_weight_bf16"]
+        backward = plain if name == "4 × 600" else ours
+        assert launched == ["dac_conv3x3_forward_bf16", *backward, "dac_conv_finish_bf16"]
+        launched.clear()
+
+
+@needs_simulator
+def test_pictures_are_cut_and_sums_have_parts() -> None:
+    """The cases above have what their names do not say."""
+    sizes = {}
+    for name, (z, weight, padding) in PICTURES.items():
+        case = picture(name)
+        out = kernel.output_size(case.z, case.weight, case.geometry or Geometry((1, 1), padding, (1, 1), 1, False))
+        cut = kernel.cut_of((z[2], z[3]), out, padding)
+        flat = kernel.flat_pixels(case.z, case.weight, case.geometry) if case.geometry else None
+        sizes[name] = (cut.cuts, cut.blocks(z[0]), kernel.pixel_parts(flat.length, 1)[0] if flat else 0)
+        assert weight[2:] == (3, 3)
+    assert sizes["5 × 130"][0] > 1
+    assert sizes["5 × 130"][2] > 1
+    assert sizes["32 × 32"][1] > 2
+    assert sizes["32 × 32"][2] > 1
+    assert sizes["4 × 4"] == (1, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["4 × 4", "32 × 32"])
+def test_tensor_cores_give_the_same_bits_every_time(name: str, simulated: bool, device: str) -> None:
+    case = picture(name, device=device)
+    g = random(output_shape(case), dtype=torch.bfloat16, device=device)[0]
+    first = found(case, g, simulated)
+    assert same(first, found(case, g, simulated))
+    order = [2, 0, 1]  # of samples: what belongs to one sample does not depend on its neighbours
+    f, dz, _, _ = found(case._replace(z=case.z[order]), g[order], simulated)
+    assert torch.equal(f, first[0][order])
+    assert torch.equal(dz, first[1][order])
+
+
+def test_any_strides_on_tensor_cores(simulated: bool, device: str) -> None:
+    case = picture("9 × 7", device=device)
+    g = random(output_shape(case), dtype=torch.bfloat16, device=device)[0]
+    expected = found(case, g, simulated)
+    z, weight = (x.to(memory_format=torch.channels_last) for x in case[:2])
+    views = Case(z, weight, case.bias.T.contiguous().T, case.geometry)
+    results = found(views, g.flip(3).contiguous().flip(3).transpose(0, 1).contiguous().transpose(0, 1), simulated)
+    assert same(results, expected)
+    assert all(x.is_contiguous() for x in results)
+    constant = torch.ones((), dtype=torch.bfloat16, device=device).expand_as(g)
+    assert same(found(case, constant, simulated), found(case, constant.contiguous(), simulated))
+
+
+@each_order
+def test_silent_connections_have_gradients_of_exactly_zero(before: bool, simulated: bool, device: str) -> None:
+    case = picture("9 × 7", before, device=device)
+    case.bias[::2, 1::3] = -20.0
+    g = random(output_shape(case), dtype=torch.bfloat16, device=device)[0]
+    _, _, dw, db = found(case, g, simulated)
+    silent = torch.zeros_like(case.bias, dtype=torch.bool)
+    silent[::2, 1::3] = True
+    assert torch.equal(dw[silent], torch.zeros_like(dw[silent]))
+    assert torch.equal(db[silent], torch.zeros_like(db[silent]))
+    assert torch.equal(db != 0, exact(case, g)[3] != 0)
+    assert (db != 0).any()
+    dz = kernel.conv_backward(g, case.z, case.weight, case.bias - 40, case.geometry, (True, False, False), simulated)[0]  # type: ignore[arg-type]
+    assert dz is not None
+    assert torch.equal(dz, torch.zeros_like(dz))
+
+
+@each_order
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+def test_at_the_kink_the_slope_is_zero_on_tensor_cores(
+    before: bool, dtype: torch.dtype, simulated: bool, device: str
+) -> None:
+    case = picture("4 × 4", before, dtype, device)
+    case.z[...] = torch.tensor([0.0, -0.0, 1.5, -0.7, 3.0], dtype=dtype, device=device)[:, None, None]
+    case.bias[0] = -case.z[0, :, 0, 0]  # b + z = 0, with zeros of both signs
+    case.bias[1] = torch.tensor([-0.0, 0.0, -1.5, 0.7, -3.0], dtype=dtype, device=device)
+    case.bias[2] = 0.5
+    if before:  # pads are 0
+        case.bias[:2, 3] = -1.0
+    g = random(output_shape(case), dtype=dtype, device=device)[0]
+    _, dz, dw, db = found(case, g, simulated)
+    for gradient in (dw[:2], db[:2]):
+        assert torch.equal(gradient, torch.zeros_like(gradient))
+    last = Case(case.z, case.weight[2:], case.bias[2:], case.geometry)
+    assert torch.equal(dz, found(last, g[:, 2:].contiguous(), simulated)[1])
+    assert dz.any()
 
 
 def test_what_tensor_cores_are_not_for() -> None:
@@ -395,19 +609,37 @@ def test_what_tensor_cores_are_not_for() -> None:
 def test_fragments_hold_every_weight_where_a_lane_looks_for_it() -> None:
     weight = torch.arange(2 * 20 * 9).view(2, 20, 3, 3)
     held = kernel.fragments(weight)
-    assert held.shape == (2, 2, 32, 4, 2)
+    assert held.shape == (1, 2, 2, 32, 4, 2)
     for block, lane, register, e in itertools.product(range(2), range(32), range(4), range(2)):
         position = lane // 4 + 8 * (register % 2)
-        channel = 16 * block + lane % 4 * 2 + 8 * (register // 2) + e
+        channel = 16 * block + lane % 4 * 4 + 2 * (register // 2) + e
         for output in range(2):
             there = position < 9 and channel < 20
             want = weight[output, channel].flatten()[position] if there else 0
-            assert held[output, block, lane, register, e] == want
+            assert held[0, block, output, lane, register, e] == want
 
 
-def test_only_the_gradients_that_are_needed(simulated: bool, device: str) -> None:
-    case = CONVOLUTIONS["3x3"](device=device)
-    g = torch.ones(output_shape(case), device=device)
+def test_rows_of_fragments_hold_weights_and_biases() -> None:
+    weight, bias = torch.arange(2 * 20 * 9).view(2, 20, 3, 3), -1000 - torch.arange(2 * 20).view(2, 20)
+    held = kernel.row_fragments(weight, bias)
+    assert held.shape == (2, 2, 32, 4, 2)
+    for block, lane, register, e in itertools.product(range(2), range(32), range(4), range(2)):
+        channel, y = 16 * block + lane // 4 + 8 * (register % 2), lane % 4
+        for output in range(2):
+            value = held[output, block, lane, register, e]
+            if channel >= 20:
+                assert value == 0
+            elif (register // 2, e) == (1, 1):
+                assert value == -bias[output, channel]
+            else:
+                x = 2 - 2 * (register // 2) - e
+                assert value == (weight[output, channel, y, x] if y < 3 else 0)
+
+
+@pytest.mark.parametrize("name", ["3x3", "tensor cores"])
+def test_only_the_gradients_that_are_needed(name: str, simulated: bool, device: str) -> None:
+    case = picture("9 × 7", device=device) if name == "tensor cores" else CONVOLUTIONS[name](device=device)
+    g = torch.ones(output_shape(case), device=device).to(case.z)
     every = kernel.conv_backward(g, *case, ALL, simulated)
     for needs in itertools.product((False, True), repeat=3):
         for some, one, needed in zip(kernel.conv_backward(g, *case, needs, simulated), every, needs, strict=True):
@@ -490,7 +722,12 @@ def test_at_the_kink_the_slope_is_zero(simulated: bool, device: str) -> None:
 INSTANCES = re.compile(r"^COMPANION_KERNELS\(\w+, \w+\)$", re.MULTILINE)
 
 
-INSTANCE = {LINEAR: ("f32", "float"), CONV: ("f32", "float"), CONV3X3: ("bf16", "__nv_bfloat16")}
+INSTANCE = {
+    LINEAR: ("f32", "float"),
+    CONV: ("f32", "float"),
+    CONV3X3: ("bf16", "__nv_bfloat16"),
+    CONV3X3_BACKWARD: ("bf16", "__nv_bfloat16"),
+}
 
 
 def changed(kernels: kernel.Kernels, folder: Path, changes: dict[str, str], **options: bool) -> simulator.Module:
@@ -521,27 +758,32 @@ def conv_cases() -> Iterator[Case]:
 
 
 def conv3x3_cases() -> Iterator[Case]:
-    for name in ("one tile", "uneven padding"):
-        z, weight, padding = PICTURES[name]
-        yield conv_case(z, weight, dtype=torch.bfloat16, padding=padding, before=name == "one tile")
+    for name in ("4 × 4", "uneven padding", "9 × 7", "5 × 130"):
+        yield picture(name, before=name == "uneven padding")
     yield conv_case((1, 18, 17, 5), (3, 18, 3, 3), dtype=torch.bfloat16, padding=(1, 1))
 
 
-CASES = {LINEAR: linear_cases, CONV: conv_cases, CONV3X3: conv3x3_cases}
+def conv3x3_backward_cases() -> Iterator[Case]:
+    yield from conv3x3_cases()
+    # many inputs at the kink, and all layouts of warps
+    for name in ("4 × 4", "8 × 8", "wide padding"):
+        case = picture(name)
+        yield case._replace(z=case.z.round(), bias=case.bias.round())
+
+
+CASES = {LINEAR: linear_cases, CONV: conv_cases, CONV3X3: conv3x3_cases, CONV3X3_BACKWARD: conv3x3_backward_cases}
 
 
 def all_results(kernels: kernel.Kernels) -> list[Tensor]:
-    """Values and gradients, and where NaN goes."""
+    """Values and gradients, also with NaN in some places."""
     results = []
     for case in CASES[kernels]():
         g = torch.randn(output_shape(case), generator=torch.Generator().manual_seed(2)).to(case.z)
         nan = case.z.clone()
-        nan[0, 0] = math.nan
+        nan.view(-1)[[0, -1]] = math.nan
         broken = case._replace(z=nan)
-        if kernels is CONV3X3:  # it has no gradients
-            results += [kernel.conv_forward(*case, True), kernel.conv_forward(*broken, True).isnan()]
-        else:
-            results += [*found(case, g, True), *(x.isnan() for x in found(broken, g, True))]
+        some = {CONV3X3: slice(1), CONV3X3_BACKWARD: slice(1, None)}.get(kernels, slice(None))
+        results += [*found(case, g, True)[some], *(x.nan_to_num(nan=1e4) for x in found(broken, g, True)[some])]
     return results
 
 
@@ -569,7 +811,7 @@ def test_nothing_is_read_or_written_out_of_bounds(
 
 
 @needs_simulator
-@pytest.mark.parametrize("order", ["reversed", "shuffled:1"])
+@pytest.mark.parametrize("order", ["reversed", "shuffled:1", "warps"])
 @each_source
 def test_the_result_does_not_depend_on_the_order_of_threads(
     kernels: kernel.Kernels,
@@ -606,14 +848,124 @@ FAULTS: dict[str, tuple[kernel.Kernels, dict[str, str]]] = {
     "y and x swapped": (CONV, {"return {channel, y * of.dilation_y, x *": "return {channel, x * of.dilation_y, y *"}),
     "one bias for all positions": (CONV, {"return of.per_weight ? k :": "return of.per_weight ? 0 :"}),
     "position 8 forgotten": (CONV3X3, {"if (group == 0) c[o][8]": "if (group == 0) c[o][7]"}),
-    "outside counts": (CONV3X3, {"const bool counts = of.before || ": "const bool counts = true || "}),
-    "outside never counts": (CONV3X3, {"const bool counts = of.before || ": "const bool counts = "}),
+    "outside counts": (CONV3X3, {"inside = of.before ? full_warp :": "inside = true ? full_warp :"}),
+    "outside never counts": (CONV3X3, {"inside = of.before ? full_warp :": "inside ="}),
+    "another pixel is inside": (CONV3X3, {"inside >> 4 * (2 * place + h)": "inside >> 4 * (2 * place)"}),
     "no barrier before the shift": (CONV3X3, {"    __syncthreads();\n\n    // shift": "\n    // shift"}),
-    "halves of the inputs swapped": (CONV3X3, {"pair_at(b), pair_at(b + 8)": "pair_at(b + 8), pair_at(b)"}),
-    "a shift too far": (CONV3X3, {"(y + p / 3) * halo_side + x + p % 3": "(y + p / 3) * halo_side + x + p % 2"}),
+    "halves of the inputs swapped": (CONV3X3, {"packed_max<T>(with.z[s].x,": "packed_max<T>(with.z[s].y,"}),
+    "a shift too far": (CONV3X3, {"i + p / 3 * of.pitch.d + p % 3": "i + p / 3 * of.pitch.d + p % 2"}),
+    "a pixel too many": (CONV3X3, {"useful = pixels - 2 * of.pitch.d - 2": "useful = pixels - 2 * of.pitch.d - 1"}),
+    "a cut not seen": (CONV3X3, {"at.x_in_cut >= of.columns": "at.x_in_cut > of.columns"}),
+    "the same inputs twice": (CONV3X3, {"        compute(odd);": "        compute(even);"}),
+    "an odd block too many": (CONV3X3, {"        if (block + 1 == blocks) break;\n": ""}),
     "no constant": (CONV3X3, {"= of_output[group], lower": "= 0 * of_output[group], lower"}),
     "the first group's weights": (CONV, {"return group * of.outputs": "return 0 * group * of.outputs"}),
 }
+
+#: Of the gradients on tensor cores: what is replaced by what.
+BACKWARD_FAULTS = {
+    "dz: a row too far": (
+        "(2 - min(place, 2)) * of.pitch",
+        "(1 - min(place, 1)) * of.pitch",
+    ),
+    "dz: no fourth zero": (
+        "low, high & 0xffff,",
+        "low, high,",
+    ),
+    "dz: neighbours swapped": (
+        "byte_perm(low, high, 0x5432)",
+        "byte_perm(low, high, 0x3254)",
+    ),
+    "dz: the bias of another row": (
+        "__byte_perm(four.w, 0, 0x3232)",
+        "__byte_perm(four.z, 0, 0x3232)",
+    ),
+    "dz: a weight for a bias": (
+        "__byte_perm(four.z, 0, 0x3232)",
+        "__byte_perm(four.z, 0, 0x1010)",
+    ),
+    "dz: no barrier before the first output": (
+        "    stage(0, 0);\n    __syncthreads();",
+        "    stage(0, 0);",
+    ),
+    "dz: no barrier between outputs": (
+        "            }\n        }\n        __syncthreads();\n    }",
+        "            }\n        }\n    }",
+    ),
+    "dz: one buffer": (
+        "stage(buffer ^ 1, first + at_once)",
+        "stage(buffer, first + at_once)",
+    ),
+    "dz: the last outputs twice": (
+        "here = min(at_once, of.outputs - first)",
+        "here = at_once",
+    ),
+    "dz: a pixel outside": (
+        "if (x + 1 >= 0 && x + 1 < of.width)",
+        "if (x + 1 >= 0 && x < of.width)",
+    ),
+    "dz: a channel too many": (
+        "if (channel >= of.channels) continue;",
+        "",
+    ),
+    "dz: halves of a block swapped": (
+        "float* const of_pair = sum[block][s] + 2 * half",
+        "float* const of_pair = sum[block][s] + 2 - 2 * half",
+    ),
+    "dz: NaN inactive": (
+        "if (!(to_float(of_z[0]) <= to_float(of_bound[0])))",
+        "if (to_float(of_z[0]) > to_float(of_bound[0]))",
+    ),
+    "dz: a slope at the kink": (
+        "if (!(to_float(of_z[1]) <= to_float(of_bound[1])))",
+        "if (!(to_float(of_z[1]) < to_float(of_bound[1])))",
+    ),
+    "dw: position 8 is 7": (
+        "make_uint4(four[p].x, four[8].x, four[p].y, four[8].y)",
+        "make_uint4(four[p].x, four[7].x, four[p].y, four[7].y)",
+    ),
+    "dw: an odd shift is even": (
+        "middle_of(pair[0], pair[1]), middle_of(pair[1], pair[2])",
+        "pair[0], middle_of(pair[1], pair[2])",
+    ),
+    "dw: a row too far": (
+        "from + (2 - y) * of.pitch",
+        "from + y * of.pitch",
+    ),
+    "dw: pixels of a lane swapped": (
+        "{eight.x, eight.y}, {eight.z, eight.w}",
+        "{eight.x, eight.z}, {eight.y, eight.w}",
+    ),
+    "dw: no barrier before a chunk": (
+        "        __syncthreads();\n        // a thread moves",
+        "        // a thread moves",
+    ),
+    "dw: parts overlap": (
+        "end = min(begin + part_length, of.length)",
+        "end = of.length",
+    ),
+    "dw: z not masked": (
+        "packed_product<T>(z_pair[k][h], mask[h])",
+        "z_pair[k][h]",
+    ),
+    "dw: the other output's bias": (
+        "packed_one_above<T>(z_pair[k][h], minus_b[o][block])",
+        "packed_one_above<T>(z_pair[k][h], minus_b[0][block])",
+    ),
+    "dw: a sum that is taken again counts twice": (
+        "fmaf(to_float(g[q - shift]), with_z",
+        "fmaf(2 * to_float(g[q - shift]), with_z",
+    ),
+    "dw: NaN of what is no output": (
+        "if (index < 0 || !isnan(*sum)) continue;",
+        "continue;",
+    ),
+    "dw: a border of outputs too many": (
+        "if (x >= of.out_width ||",
+        "if (x > of.out_width ||",
+    ),
+}
+FAULTS |= {fault: (CONV3X3_BACKWARD, {old: new}) for fault, (old, new) in BACKWARD_FAULTS.items()}
 
 
 @needs_simulator
@@ -626,13 +978,38 @@ def test_a_planted_fault_is_found(
     module = changed(kernels, tmp_path, changes)
     monkeypatch.setattr(kernels, "_simulator", lambda: module)
     seen = False
-    for order in ("natural", "reversed"):
+    for order in ("natural", "reversed", "warps"):
         monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
         try:
             seen |= not same(all_results(kernels), expected[kernels])
         except simulator.SimulatorError:
             seen = True
     assert seen
+
+
+BEHIND_G = "        __syncthreads();\n        const uint4* factor"
+TAKEN_AGAIN = "        const int64 pair = index / taps, i"
+
+
+@needs_simulator
+@pytest.mark.parametrize("barrier", [True, False], ids=["as it is", "a barrier less"])
+def test_sums_of_finite_numbers_are_not_taken_again(
+    barrier: bool, expected: dict[kernel.Kernels, list[Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a barrier they are NaN here, because memory is NaN before it is written; taken again they are right."""
+    changes = {TAKEN_AGAIN: "        __trap();\n" + TAKEN_AGAIN}
+    if not barrier:
+        changes[BEHIND_G] = BEHIND_G.replace("__syncthreads();", "")
+    module = changed(CONV3X3_BACKWARD, tmp_path, changes)
+    monkeypatch.setattr(CONV3X3_BACKWARD, "_simulator", lambda: module)
+    monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", "warps")
+    for case in conv3x3_backward_cases():
+        g = torch.ones(output_shape(case), dtype=torch.bfloat16)
+        if barrier:
+            found(case, g, True)
+        else:
+            with pytest.raises(simulator.SimulatorError, match="trap"):
+                found(case, g, True)
 
 
 # --- on a GPU ---
@@ -667,15 +1044,16 @@ class TestOnAGpu:
         assert case.geometry is not None
         assert_right(case._replace(geometry=case.geometry._replace(stride=(stride, stride))), False)
 
-    @pytest.mark.parametrize("kernels", [LINEAR, CONV], ids=["linear", "conv"])
+    @each_source
     def test_two_runs_give_the_same_bits_and_those_of_the_simulator_nearly(self, kernels: kernel.Kernels) -> None:
         for case in CASES[kernels]():
             there = Case(*(x.cuda() for x in case[:3]), case.geometry)
-            g = torch.randn(output_shape(case), generator=torch.Generator().manual_seed(2))
+            g = torch.randn(output_shape(case), generator=torch.Generator().manual_seed(2)).to(case.z)
+            near = 1e-5 if case.z.dtype == torch.float32 else 2**-7
             first, second = (found(there, g.cuda(), False) for _ in range(2))
             assert same(first, second)
             for got, want in zip(first, found(case, g, True), strict=True):
-                torch.testing.assert_close(got.cpu(), want, rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(got.cpu(), want, rtol=near, atol=near)
 
     @pytest.mark.parametrize("check", ["memcheck", "racecheck", "synccheck", "initcheck"])
     def test_compute_sanitizer_finds_nothing(self, check: str) -> None:

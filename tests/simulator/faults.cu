@@ -8,6 +8,14 @@ extern "C" __global__ void missing_barrier(float* out) {
     out[threadIdx.x] = tile[63 - threadIdx.x];
 }
 
+// in all orders in which threads take turns, each warp arrives before the first one goes on
+extern "C" __global__ void missing_barrier_in_step(float* out) {
+    __shared__ float tile[64];
+    tile[threadIdx.x] = threadIdx.x;
+    __syncwarp();
+    out[threadIdx.x] = tile[63 - threadIdx.x];
+}
+
 extern "C" __global__ void skipped_barrier(float* out) {
     if (threadIdx.x < 40) __syncthreads();  // mark: skipped_barrier
     out[threadIdx.x] = 1;

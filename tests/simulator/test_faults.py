@@ -63,12 +63,24 @@ def test_a_missing_barrier_shows_in_another_order(module: simulator.Module) -> N
         simulator.check_orders(module, "missing_barrier", (1,), (64,), lambda: [torch.zeros(64)])
 
 
+def test_a_missing_barrier_between_warps_in_step_shows_when_one_runs_ahead(module: simulator.Module) -> None:
+    results = {}
+    for order in ("natural", "reversed", "shuffled:5", "warps"):
+        results[order] = torch.zeros(64)
+        module.launch("missing_barrier_in_step", (1,), (64,), [results[order]], order=order)
+    right = torch.arange(63.0, -1, -1)
+    assert all(torch.equal(results[order], right) for order in ("natural", "reversed", "shuffled:5"))
+    assert results["warps"][:32].isnan().all()
+    with pytest.raises(simulator.SimulatorError, match=r"depends on the order.* with threads warps"):
+        simulator.check_orders(module, "missing_barrier_in_step", (1,), (64,), lambda: [torch.zeros(64)])
+
+
 def test_a_sum_in_the_order_of_arrival_shows_in_another_order(module: simulator.Module) -> None:
     with pytest.raises(simulator.SimulatorError, match="depends on the order"):
         simulator.check_orders(module, "unordered_sum", (1,), (512,), lambda: [torch.zeros(1)])
 
 
-@pytest.mark.parametrize("order", ["natural", "reversed", "shuffled:5"])
+@pytest.mark.parametrize("order", ["natural", "reversed", "shuffled:5", "warps"])
 def test_threads_that_wait_for_each_other_are_a_deadlock(module: simulator.Module, order: str) -> None:
     message = fault_of(module, "deadlock", torch.zeros(64), order=order)
     assert f"deadlock: 33 threads in __syncthreads at {marked_line('deadlock')}" in message

@@ -37,7 +37,7 @@ def module() -> simulator.Module:
     return simulator.load(SOURCE, KERNELS)
 
 
-@pytest.fixture(params=["natural", "reversed", "shuffled:3"])
+@pytest.fixture(params=["natural", "reversed", "shuffled:3", "warps"])
 def order(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -33,7 +33,7 @@ struct Thread {
     WarpRequest request;
 };
 
-enum class Order : unsigned { natural, reversed, shuffled };
+enum class Order : unsigned { natural, reversed, shuffled, warps };
 
 // Everything that the blocks of a launch have in common.
 struct Launch {
@@ -164,21 +164,29 @@ class Block {
    private:
     void arrange_threads(std::uint64_t block_number) {
         const auto n = static_cast<unsigned>(order_.size());
-        if (launch_.order == Order::natural) return;
+        if (launch_.order == Order::natural || launch_.order == Order::warps) return;
         for (unsigned i = 0; i < n; ++i) order_[i] = static_cast<std::uint16_t>(n - 1 - i);
         if (launch_.order == Order::reversed) return;
         std::uint64_t random = mix(launch_.seed ^ mix(block_number));
         for (unsigned i = n; i-- > 1; random = mix(random)) std::swap(order_[i], order_[random % (i + 1)]);
     }
 
+    // Each once; or one warp after the other, as far as it gets.
     bool let_every_thread_run() {
+        if (launch_.order != Order::warps) return let_run(0, order_.size());
         bool progress = false;
-        for (const unsigned number : order_) {
-            Thread& thread = threads_[number];
+        for (std::size_t first = 0; first < order_.size(); first += warpSize)
+            while (let_run(first, std::min<std::size_t>(first + warpSize, order_.size()))) progress = true;
+        return progress;
+    }
+
+    bool let_run(std::size_t first, std::size_t end) {
+        bool progress = false;
+        for (std::size_t i = first; i < end && !launch_.failed; ++i) {
+            Thread& thread = threads_[order_[i]];
             if (thread.state != State::fresh && thread.state != State::ready) continue;
             resume(thread);
             progress = true;
-            if (launch_.failed) break;
         }
         return progress;
     }
