@@ -109,7 +109,7 @@ class Kernels:
         if functions is None:
             functions = self._load(index)
         pointers = [a.data_ptr() if isinstance(a, Tensor) else 0 if a is None else a for a in arguments]
-        stream = torch.cuda.current_stream(index).cuda_stream
+        stream = torch.cuda.current_stream(index)
         if index == torch.cuda.current_device():
             functions[name](grid, block, pointers, stream=_stream(stream))
         else:
@@ -177,6 +177,6 @@ def _cupy() -> Any:
     return cupy
 
 
-def _stream(pointer: int) -> Any:
+def _stream(stream: torch.cuda.Stream) -> Any:
     """torch's stream as CuPy's: taken at every launch, because the current stream belongs to the thread."""
-    return _cupy().cuda.ExternalStream(pointer)
+    return _cupy().cuda.Stream.from_external(stream)

@@ -41,7 +41,7 @@ constexpr int pixels = warps * strips * strip;
 constexpr int line = 344;               // of c in shared memory: 8 rows × 8 pixels of a strip lie in different banks
 constexpr int outputs_at_once = 2;
 constexpr int conv3x3_threads = warps * warp_size;
-static_assert(line >= pixels);
+static_assert(line >= pixels && line % 2 == 0);
 
 struct Pictures {
     int samples, places, channels, height, width, outputs, out_height, out_width, padding_y, padding_x, before, columns;
@@ -66,7 +66,7 @@ __device__ __forceinline__ uint2 four_at(const T* address) {
 template <typename T>
 __device__ __forceinline__ void conv3x3_forward(const T* z, const uint4* weight, const T* minus_bias,
                                                 const float* constant, T* f, const Pictures& of) {
-    __shared__ float c[outputs_at_once][taps][line];
+    __shared__ __align__(8) float c[outputs_at_once][taps][line];
     const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size, group = lane / 4, place = lane % 4;
 
     // which pixels and outputs
@@ -142,14 +142,15 @@ __device__ __forceinline__ void conv3x3_forward(const T* z, const uint4* weight,
     for (int s = 0; s < strips; ++s) {
         const int q = (warp * strips + s) * strip + 2 * place;
         const unsigned inside = of.before ? full_warp : __ballot_sync(full_warp, is_inside(q - 2 * place + group));
+        // two neighbouring pixels in one store; four lanes looked at each pixel
+        const bool first_counts = inside >> 8 * place & 1, second_counts = inside >> (8 * place + 4) & 1;
+        const auto store = [&](float* to, float x, float y) {
+            *reinterpret_cast<float2*>(to) = make_float2(first_counts ? x : 0.0f, second_counts ? y : 0.0f);
+        };
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const bool counts = inside >> 4 * (2 * place + h) & 1;  // four lanes looked at each pixel
-#pragma unroll
-            for (int o = 0; o < outputs_at_once; ++o) {
-                c[o][group][q + h] = counts ? sum[o][s][h] : 0.0f;
-                if (group == 0) c[o][8][q + h] = counts ? sum[o][s][2 + h] : 0.0f;
-            }
+        for (int o = 0; o < outputs_at_once; ++o) {
+            store(&c[o][group][q], sum[o][s][0], sum[o][s][1]);
+            if (group == 0) store(&c[o][8][q], sum[o][s][2], sum[o][s][3]);
         }
     }
     __syncthreads();

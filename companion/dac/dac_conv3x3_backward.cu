@@ -22,7 +22,8 @@
 // s_p, in fours of pixels that are a lane's registers: those of a position and, for the first lanes, of position 8.
 // 1152 terms of both sums: 8 instructions of a warp, a fifth of one for each term of a lane; dac_conv.cu needs 3.2.
 // A zero of g where no output is, times an infinite z or NaN, is NaN: where a sum is NaN, it is taken again, term by
-// term, over outputs only. The sums go to `partial`, for dac_conv_finish in dac_conv.cu.
+// term, over outputs only; where g itself is not finite, NaN stays. The sums go to `partial`, for dac_conv_finish in
+// dac_conv.cu.
 //
 // Of the flat pixels, 86 % are inputs in pictures of 32 × 32 padded by one, 75 % of 16 × 16, 71 % of 8 × 8, 53 % of
 // 4 × 4, 98 % of 224 × 224: the pitch is even, and such that the three rows of a strip lie in different banks of
@@ -198,16 +199,19 @@ __device__ __forceinline__ void conv3x3_input(const T* g, const T* z, const uint
 
 // --- dw and db ---
 
-// sum_q g(q - shift) M z, or without z, over outputs only: for the flat pixels from `begin` to `end`.
+// sum_q g(q - shift) M z, or without z, over outputs only: for the flat pixels from `begin` to `end`. `finite`: whether
+// g is; otherwise the sum is left.
 template <typename T>
 __device__ float sum_over_outputs(const T* g, const T* z, bool with_z, float minus_b, int shift, int begin, int end,
-                                  const Flat& of) {
+                                  const Flat& of, bool& finite) {
     float sum = 0.0f;
     for (int q = max(begin, shift); q < end && !isnan(sum); ++q) {
         const int row = (q - shift) / of.pitch, x = q - shift - row * of.pitch;
         if (x >= of.out_width || row % of.rows >= of.out_height || row / of.rows >= of.samples) continue;
-        const float z_q = to_float(z[q]);
-        if (!(z_q <= minus_b)) sum = fmaf(to_float(g[q - shift]), with_z ? z_q : 1.0f, sum);
+        const float z_q = to_float(z[q]), g_q = to_float(g[q - shift]);
+        finite = isfinite(g_q);
+        if (!finite) break;
+        if (!(z_q <= minus_b)) sum = fmaf(g_q, with_z ? z_q : 1.0f, sum);
     }
     return sum;
 }
@@ -332,17 +336,20 @@ __device__ __forceinline__ void conv3x3_weight(const T* g, const T* z, const T* 
             }
         }
     }
-    // what is NaN once more
+    // what is NaN once more, unless g itself is not finite
+    bool finite = true;
 #pragma unroll 1
     for (int n = 0; n < outputs_at_once * blocks_of_8 * 4 * 2; ++n) {
+        if (n % (blocks_of_8 * 8) == 0) finite = true;  // another output
         const int64 index = index_of(n / (blocks_of_8 * 8), n / 8 % blocks_of_8, n / 2 % 4);
         const bool with_z = n % 2 == 0;
         float* const sum = gz_part + (with_z ? 0 : weights) + index;
-        if (index < 0 || !isnan(*sum)) continue;
+        if (!finite || index < 0 || !isnan(*sum)) continue;
         const int64 pair = index / taps, i = pair / of.channels, j = pair % of.channels;
         const int position = index % taps, shift = position / 3 * of.pitch + position % 3;
-        *sum = sum_over_outputs(g + i * places + of.lead(), z + j * of.length, with_z, -to_float(bias[pair]), shift,
-                                begin, end, of);
+        const float again = sum_over_outputs(g + i * places + of.lead(), z + j * of.length, with_z,
+                                             -to_float(bias[pair]), shift, begin, end, of, finite);
+        if (finite) *sum = again;
     }
 }
 

@@ -52,8 +52,9 @@ CONV3X3_BACKWARD = Kernels(
 #: Of ``dac_conv3x3_backward.cu``: warps of a block, channels of a warp; for dz pixels of a warp and records that a
 #: block holds of g; for dw outputs of a warp, and outputs × pixels that a block holds of g.
 WARPS, WARP_CHANNELS, WARP_PIXELS, RECORDS, WARP_OUTPUTS, STAGED = 8, 32, 48, 2432, 2, 1024
-#: Flat pixels that a part of the sums over them has at least.
-LEAST_PIXELS = 2048
+#: Flat pixels that a part of the sums over them has at least, and at most: tensor cores cut what they add, so long sums
+#: of one sign drift.
+LEAST_PIXELS, MOST_PIXELS = 2**11, 2**16
 
 
 class Geometry(NamedTuple):
@@ -425,6 +426,7 @@ def input_plan(channels: int, pitch: int) -> tuple[int, int]:
 def pixel_parts(length: int, tiles: int) -> tuple[int, int]:
     """Into how many parts the flat pixels are cut for dw, and of how many each."""
     wanted = min(math.ceil(ENOUGH_BLOCKS / tiles), math.ceil(length / LEAST_PIXELS))
+    wanted = max(wanted, math.ceil(length / MOST_PIXELS))
     part = math.ceil(length / wanted / STAGED) * STAGED
     return math.ceil(length / part), part
 

@@ -222,12 +222,13 @@ def test_records_fit_in_shared_memory(channels: int, pitch: int) -> None:
 
 
 @pytest.mark.parametrize("tiles", [1, 3, 64, 300])
-@pytest.mark.parametrize("length", [32, 1024, 1056, 2080, 100_000])
+@pytest.mark.parametrize("length", [32, 1024, 1056, 2080, 100_000, 1_000_000])
 def test_parts_hold_every_pixel_once(length: int, tiles: int) -> None:
     parts, part = kernel.pixel_parts(length, tiles)
     assert (parts - 1) * part < length <= parts * part
     assert part % kernel.STAGED == 0
-    assert parts == 1 or parts * tiles < 2 * kernel.ENOUGH_BLOCKS
+    assert part <= kernel.MOST_PIXELS
+    assert parts <= math.ceil(length / kernel.MOST_PIXELS) or parts * tiles < 2 * kernel.ENOUGH_BLOCKS
 
 
 def test_small_and_slender_results_have_narrow_tiles() -> None:
@@ -495,6 +496,20 @@ def test_what_is_not_a_number_goes_where_it_is_seen(
     if math.isnan(bad):
         assert all(want[k].isnan().any() for k in (0, 2))
         assert not want[2].isnan().all()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf], ids=str)
+def test_a_gradient_that_is_not_finite_spoils_its_own_output(bad: float, simulated: bool, device: str) -> None:
+    case = picture(SMALL[0], True, device=device)
+    g = random(output_shape(case), dtype=torch.bfloat16, device=device)[0]
+    want = found(case, g, simulated)
+    spoilt = g.clone()
+    spoilt[0, 1, 2, 2] = bad
+    _, _, dw, db = found(case, spoilt, simulated)
+    assert not dw[1].isfinite().all()
+    assert not db[1].isfinite().all()
+    others = [i for i in range(len(dw)) if i != 1]
+    assert same((dw[others], db[others]), (want[2][others], want[3][others]))
 
 
 def test_which_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
