@@ -23,11 +23,12 @@
 // need, and pads are computed. Of the pixels, 76 % are outputs in pictures of 32 × 32 padded by one, 79 % of 16 × 16,
 // 74 % of 8 × 8, 62 % of 4 × 4, 78 % of 224 × 224.
 //
-// Launch. One block of seven warps for a range of flat pixels and `outputs_at_once` outputs; neighbouring blocks have
-// the same pixels and other outputs. z (channels / 16, places, 16), places enough for all blocks; a lane has four
-// channels in a row of each 16. Weights as fragments in the order of a warp's registers, (outputs / 2, channels / 16,
-// 2 outputs, 32 lanes, 4 registers, 2); minus_bias (outputs / 2, channels / 16, 2, 16); constant (outputs, 9) =
-// sum_j w b; f (N, outputs, out_height, out_width). From sm_80 on.
+// Launch. One block of seven warps for a range of flat pixels and `block_outputs` outputs, two after two: the first two
+// bring z into the first cache, the others find it there. Neighbouring blocks have the same pixels and other outputs. z
+// (channels / 16, places, 16), places enough for all blocks; a lane has four channels in a row of each 16. Weights as
+// fragments in the order of a warp's registers, (outputs / 2, channels / 16, 2 outputs, 32 lanes, 4 registers, 2);
+// minus_bias (outputs / 2, channels / 16, 2, 16); constant (outputs, 9) = sum_j w b; f (N, outputs, out_height,
+// out_width). From sm_80 on.
 
 #include "common.cuh"
 
@@ -63,16 +64,12 @@ __device__ __forceinline__ uint2 four_at(const T* address) {
     return *reinterpret_cast<const uint2*>(address);
 }
 
+// Two outputs at `useful` flat pixels from `first` on.
 template <typename T>
-__device__ __forceinline__ void conv3x3_forward(const T* z, const uint4* weight, const T* minus_bias,
-                                                const float* constant, T* f, const Pictures& of) {
-    __shared__ __align__(8) float c[outputs_at_once][taps][line];
+__device__ __forceinline__ void conv3x3_outputs(const T* z, const uint4* weight, const T* minus_bias,
+                                                const float* constant, T* f, int first_output, int first, int useful,
+                                                float (&c)[outputs_at_once][taps][line], const Pictures& of) {
     const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size, group = lane / 4, place = lane % 4;
-
-    // which pixels and outputs
-    const int output_blocks = (of.outputs + outputs_at_once - 1) / outputs_at_once;
-    const int first_output = blockIdx.x % output_blocks * outputs_at_once;
-    const int useful = pixels - 2 * of.pitch.d - 2, first = blockIdx.x / output_blocks * useful;
 
     // c begins with the constants: row `group`, and row 8 in the lanes of the first group
     float sum[outputs_at_once][strips][4];
@@ -173,6 +170,20 @@ __device__ __forceinline__ void conv3x3_forward(const T* z, const uint4* weight,
     }
 }
 
+template <typename T>
+__device__ __forceinline__ void conv3x3_forward(const T* z, const uint4* weight, const T* minus_bias,
+                                                const float* constant, T* f, const Pictures& of, int block_outputs) {
+    __shared__ __align__(8) float c[outputs_at_once][taps][line];
+    const int output_blocks = (of.outputs + block_outputs - 1) / block_outputs;
+    const int first_output = blockIdx.x % output_blocks * block_outputs;
+    const int useful = pixels - 2 * of.pitch.d - 2, first = blockIdx.x / output_blocks * useful;
+#pragma unroll 1
+    for (int o = first_output; o < min(first_output + block_outputs, of.outputs); o += outputs_at_once) {
+        if (o > first_output) __syncthreads();  // c has been read
+        conv3x3_outputs<T>(z, weight, minus_bias, constant, f, o, first, useful, c, of);
+    }
+}
+
 }  // namespace companion
 
 #define COMPANION_KERNELS(suffix, T)                                                                                   \
@@ -180,11 +191,12 @@ __device__ __forceinline__ void conv3x3_forward(const T* z, const uint4* weight,
         const T* z, const uint4* weight, const T* minus_bias, const float* constant, T* f, int samples, int places,    \
         int channels, int height, int width, int outputs, int out_height, int out_width, int padding_y, int padding_x, \
         int before, int columns, int pitch, unsigned by_pitch, int rows, unsigned by_rows, int cuts,                   \
-        unsigned by_cuts) {                                                                                            \
+        unsigned by_cuts, int block_outputs) {                                                                         \
         companion::conv3x3_forward<T>(                                                                                 \
             z, weight, minus_bias, constant, f,                                                                        \
             {samples, places, channels, height, width, outputs, out_height, out_width, padding_y, padding_x, before,   \
-             columns, {pitch, by_pitch}, {rows, by_rows}, {cuts, by_cuts}});                                           \
+             columns, {pitch, by_pitch}, {rows, by_rows}, {cuts, by_cuts}},                                            \
+            block_outputs);                                                                                            \
     }
 
 COMPANION_KERNELS(f16, __half)

@@ -263,9 +263,18 @@ def _conv3x3_forward(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry
     arguments += [np.int32(size) for size in (*sizes, int(geometry.before), cut.columns)]
     for divisor in (cut.pitch, cut.rows, cut.cuts):
         arguments += [np.int32(divisor), np.uint32(magic(divisor))]
-    plan = Tiling("", CONV3X3_THREADS, cut.blocks(N) * math.ceil(n / OUTPUTS_AT_ONCE))
-    _launch(CONV3X3, "forward", plan, 1, arguments, z, simulated)
+    block_outputs = outputs_of_a_block(n, cut.blocks(N))
+    plan = Tiling("", CONV3X3_THREADS, cut.blocks(N) * math.ceil(n / block_outputs))
+    _launch(CONV3X3, "forward", plan, 1, [*arguments, np.int32(block_outputs)], z, simulated)
     return f
+
+
+def outputs_of_a_block(outputs: int, pixel_blocks: int) -> int:
+    """How many outputs a block of ``dac_conv3x3.cu`` computes: up to 16, while there are enough blocks."""
+    chosen = OUTPUTS_AT_ONCE
+    while chosen < 16 and pixel_blocks * math.ceil(outputs / (2 * chosen)) >= 4 * ENOUGH_BLOCKS:
+        chosen *= 2
+    return chosen
 
 
 def _cut(z: Tensor, weight: Tensor, geometry: Geometry) -> Cut:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
 import torch
@@ -512,6 +513,28 @@ def test_a_gradient_that_is_not_finite_spoils_its_own_output(bad: float, simulat
     assert same((dw[others], db[others]), (want[2][others], want[3][others]))
 
 
+@pytest.mark.parametrize("block_outputs", [4, 16])
+def test_outputs_are_the_same_however_many_a_block_has(
+    block_outputs: int, simulated: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("4 × 4", "8 × 8", "9 × 7"):
+        case = picture(name, device=device)
+        assert case.geometry is not None
+        alone = kernel.conv_forward(*case[:3], case.geometry, simulated)
+        with monkeypatch.context() as patched:
+            patched.setattr(kernel, "outputs_of_a_block", lambda n, blocks: block_outputs)
+            assert torch.equal(kernel.conv_forward(*case[:3], case.geometry, simulated), alone)
+
+
+def test_blocks_have_more_outputs_where_there_are_enough_of_them() -> None:
+    assert kernel.outputs_of_a_block(64, 4) == 2
+    assert kernel.outputs_of_a_block(64, 130) == 8
+    assert kernel.outputs_of_a_block(64, 100_000) == 16
+    for n, blocks in itertools.product((1, 16, 512), (1, 10, 1000)):
+        outputs = kernel.outputs_of_a_block(n, blocks)
+        assert outputs == 2 or blocks * math.ceil(n / outputs) >= 4 * kernel.ENOUGH_BLOCKS
+
+
 def test_which_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
     launched: list[str] = []
     monkeypatch.setattr(kernel.Kernels, "launch", lambda self, name, *rest: launched.append(name))
@@ -790,16 +813,20 @@ CASES = {LINEAR: linear_cases, CONV: conv_cases, CONV3X3: conv3x3_cases, CONV3X3
 
 
 def all_results(kernels: kernel.Kernels) -> list[Tensor]:
-    """Values and gradients, also with NaN in some places."""
-    results = []
+    """Values and gradients, also with NaN in some places; a block of ``dac_conv3x3.cu`` has four outputs."""
+    with mock.patch.object(kernel, "outputs_of_a_block", return_value=4):
+        return list(_results(kernels))
+
+
+def _results(kernels: kernel.Kernels) -> Iterator[Tensor]:
     for case in CASES[kernels]():
         g = torch.randn(output_shape(case), generator=torch.Generator().manual_seed(2)).to(case.z)
         nan = case.z.clone()
         nan.view(-1)[[0, -1]] = math.nan
         broken = case._replace(z=nan)
         some = {CONV3X3: slice(1), CONV3X3_BACKWARD: slice(1, None)}.get(kernels, slice(None))
-        results += [*found(case, g, True)[some], *(x.nan_to_num(nan=1e4) for x in found(broken, g, True)[some])]
-    return results
+        yield from found(case, g, True)[some]
+        yield from (x.nan_to_num(nan=1e4) for x in found(broken, g, True)[some])
 
 
 @pytest.fixture(scope="module")
@@ -866,6 +893,11 @@ FAULTS: dict[str, tuple[kernel.Kernels, dict[str, str]]] = {
     "outside counts": (CONV3X3, {"inside = of.before ? full_warp :": "inside = true ? full_warp :"}),
     "outside never counts": (CONV3X3, {"inside = of.before ? full_warp :": "inside ="}),
     "another pixel is inside": (CONV3X3, {"inside >> 4 * (2 * place + h)": "inside >> 4 * (2 * place)"}),
+    "no barrier before the next outputs": (CONV3X3, {"if (o > first_output) __syncthreads();": ""}),
+    "a block begins an output late": (
+        CONV3X3,
+        {"% output_blocks * block_outputs;": "% output_blocks * block_outputs + 1;"},
+    ),
     "no barrier before the shift": (CONV3X3, {"    __syncthreads();\n\n    // shift": "\n    // shift"}),
     "halves of the inputs swapped": (CONV3X3, {"packed_max<T>(with.z[s].x,": "packed_max<T>(with.z[s].y,"}),
     "a shift too far": (CONV3X3, {"i + p / 3 * of.pitch.d + p % 3": "i + p / 3 * of.pitch.d + p % 2"}),
