@@ -889,10 +889,10 @@ FAULTS: dict[str, tuple[kernel.Kernels, dict[str, str]]] = {
     "no remainder": (CONV, {"of.stride_y.rest(fine_y, y) == 0 &&": ""}),
     "y and x swapped": (CONV, {"return {channel, y * of.dilation_y, x *": "return {channel, x * of.dilation_y, y *"}),
     "one bias for all positions": (CONV, {"return of.per_weight ? k :": "return of.per_weight ? 0 :"}),
-    "position 8 forgotten": (CONV3X3, {"if (group == 0) c[o][8]": "if (group == 0) c[o][7]"}),
+    "position 8 forgotten": (CONV3X3, {"store(&c[o][8][q]": "store(&c[o][7][q]"}),
     "outside counts": (CONV3X3, {"inside = of.before ? full_warp :": "inside = true ? full_warp :"}),
     "outside never counts": (CONV3X3, {"inside = of.before ? full_warp :": "inside ="}),
-    "another pixel is inside": (CONV3X3, {"inside >> 4 * (2 * place + h)": "inside >> 4 * (2 * place)"}),
+    "another pixel is inside": (CONV3X3, {"inside >> (8 * place + 4)": "inside >> (8 * place)"}),
     "no barrier before the next outputs": (CONV3X3, {"if (o > first_output) __syncthreads();": ""}),
     "a block begins an output late": (
         CONV3X3,
@@ -1000,11 +1000,11 @@ BACKWARD_FAULTS = {
         "packed_one_above<T>(z_pair[k][h], minus_b[0][block])",
     ),
     "dw: a sum that is taken again counts twice": (
-        "fmaf(to_float(g[q - shift]), with_z",
-        "fmaf(2 * to_float(g[q - shift]), with_z",
+        "fmaf(g_q, with_z",
+        "fmaf(2 * g_q, with_z",
     ),
     "dw: NaN of what is no output": (
-        "if (index < 0 || !isnan(*sum)) continue;",
+        "if (!finite || index < 0 || !isnan(*sum)) continue;",
         "continue;",
     ),
     "dw: a border of outputs too many": (
