@@ -63,3 +63,26 @@ def test_the_run_writes_a_result_that_fits_the_schema(
 def test_memory_is_that_of_the_pass() -> None:
     # z's gradient alone is 16 MiB
     assert 16 <= bench.peak_mebibytes("apa", "published", (2**22,), "float32", "cpu") < 1000
+
+
+def test_every_counted_call_follows_one_of_its_own_and_the_order_changes() -> None:
+    called: list[str] = []
+
+    def recorded(name: str) -> bench.Competitor:
+        def function(z: torch.Tensor) -> torch.Tensor:
+            called.append(name)
+            return z.exp()
+
+        return bench.Competitor(name, function)
+
+    names = ("companion", "published", "another")
+    what = bench.Subject("apa", "", tuple(map(recorded, names)), lambda device: [(3,)])
+    rounds = 5
+    bench.measure(what, (3,), "float32", "cpu", repeats=rounds - 3)
+    pairs = list(zip(called[::2], called[1::2], strict=True))
+    assert all(first == second for first, second in pairs)
+    each = 2 * len(names)  # forward, and forward with backward
+    orders = [tuple(first for first, _ in pairs[k * each : (k + 1) * each]) for k in range(rounds)]
+    assert all(sorted(order) == sorted(2 * names) for order in orders)
+    assert len(pairs) == rounds * each
+    assert len(set(orders)) > 1

@@ -1606,6 +1606,11 @@ def _solved(rows: list[dict[str, Any]], problem: str) -> dict[tuple[str, int], f
     return {key: max(map(_average, starts.values())) for key, starts in runs.items()}
 
 
+def _size(units: int) -> str:
+    """A hidden layer in words; without one, the output unit is alone."""
+    return f"{units} hidden unit{'s' if units > 1 else ''}" if units else "one unit alone"
+
+
 def _toy(problem: str, dac: int, standard: int) -> Verdict:
     run = run_of(_TOY)
     if run is None:
@@ -1613,7 +1618,7 @@ def _toy(problem: str, dac: int, standard: int) -> Verdict:
     shares = _solved(run.rows, problem)
     often, never = shares["dac", dac] >= 0.5, shares["standard", standard] == 0
     text = "; ".join(
-        f"{'DAC' if network == 'dac' else 'standard'} with {units or 1} unit{'s' if units > 1 else ''} {share:.0%}"
+        f"{'DAC' if network == 'dac' else 'standard'} with {_size(units)} {share:.0%}"
         for (network, units), share in shares.items()
     )
     return run.judge(

@@ -125,3 +125,8 @@ def test_the_api_reference_lists_every_public_name(site):
     objects = {name: getattr(companion, name.split(".")[-1], None) for name in public}
     described = [name for name, value in objects.items() if not isinstance(value, str | types.ModuleType)]
     assert [name for name in described if name not in anchors] == []
+
+
+def test_the_api_reference_does_not_repeat_what_torch_says(site):
+    # a module without words of its own for `forward` would show those of nn.Module
+    assert "Should be overridden by all subclasses" not in _soup(site / "appendix" / "api.html").get_text()
