@@ -193,10 +193,13 @@ def _inline(document: str, alt: str) -> str:
         lambda attribute: re.sub(r"-?\d+\.\d{3,}", lambda number: _round(number[0]), attribute[0]),
         svg,
     )
-    # Ids are shared by everything on a page, and Matplotlib calls the first axes of every figure axes_1.
-    prefix = "f" + hashlib.sha256((svg + alt).encode()).hexdigest()[:8]
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', svg)
-    svg = re.sub(r'(href="#|url\(#)', rf"\1{prefix}-", svg)
+    # Ids are shared by everything on a page, and Matplotlib calls the first axes of every figure axes_1. They are
+    # numbered, because Matplotlib's own hold hashes of what is drawn.
+    prefix = "f" + hashlib.sha256(alt.encode()).hexdigest()[:8]
+    names = {name: f"{prefix}-{number}" for number, name in enumerate(re.findall(r'\bid="([^"]+)"', svg))}
+    svg = re.sub(
+        r'(?P<before>\bid="|href="#|url\(#)(?P<name>[^")]+)', lambda use: use["before"] + names[use["name"]], svg
+    )
     width = re.search(r'width="([\d.]+)pt"', svg)
     assert width is not None
     pixels = float(width[1]) * 4 / 3

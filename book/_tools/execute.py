@@ -13,6 +13,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from book._tools.outputs import Tolerance, settled
 from book._tools.places import ROOT, notebooks
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -31,6 +32,9 @@ ENVIRONMENT = {
 def execute(path: Path, timeout: int = 600) -> None:
     """Run every cell of a notebook from top to bottom and save it with its outputs.
 
+    Where a new output says the same as the old one, within what processors may differ by, the old one stays: so
+    executing on another processor changes nothing.
+
     Parameters
     ----------
     path
@@ -45,6 +49,7 @@ def execute(path: Path, timeout: int = 600) -> None:
     """
     notebook = nbformat.read(path, as_version=4)
     clean(notebook)
+    before = {cell.id: cell.outputs for cell in notebook.cells if cell.cell_type == "code"}
     client = NotebookClient(
         notebook,
         timeout=timeout,
@@ -54,6 +59,10 @@ def execute(path: Path, timeout: int = 600) -> None:
     )
     client.execute(env=os.environ | ENVIRONMENT)
     clean(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            tolerance = Tolerance.of(cell.metadata.get("tags", ()))
+            cell.outputs = settled(coalesced(cell.outputs), before[cell.id], tolerance)
     save(notebook, path)
 
 
@@ -63,6 +72,18 @@ def clean(notebook: NotebookNode) -> None:
     for cell in notebook.cells:
         kept = {key: cell.metadata[key] for key in ("tags", "mystnb", "jupyter") if cell.metadata.get(key)}
         cell.metadata = NotebookNode(kept)
+
+
+def coalesced(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Outputs in which neighbouring pieces of one stream are one: how a stream is cut depends on the hour."""
+    whole: list[NotebookNode] = []
+    for output in outputs:
+        last = whole[-1] if whole else None
+        if last and output.output_type == last.output_type == "stream" and output.name == last.name:
+            last.text += output.text
+        else:
+            whole.append(output)
+    return whole
 
 
 def save(notebook: NotebookNode, path: Path) -> None:

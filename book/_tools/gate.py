@@ -19,6 +19,7 @@ from nbformat import NotebookNode
 
 from book._tools import formulas
 from book._tools.execute import KERNEL, LANGUAGE
+from book._tools.outputs import Tolerance
 from book._tools.places import ROOT, notebooks, owner_and_name, project_files
 
 # In the patterns one letter stands in brackets, so that this file does not hold what it forbids.
@@ -52,6 +53,7 @@ def notebook_faults(notebook: NotebookNode) -> list[str]:
         _metadata,
         _execution,
         _outputs,
+        _comparison,
         _formulas,
         _paths_in_outputs,
     )
@@ -97,6 +99,27 @@ def _outputs(notebook: NotebookNode) -> list[str]:
             if (pixels or "image/svg+xml" in data) and "text/html" not in data and not alt_of_cell.strip():
                 faults.append(f"{where} has a figure without alt text; show it with companion.plotting.show")
             faults += [f"{where} {fault}" for fault in _figures_in_html(_text(data.get("text/html", "")))]
+    return faults
+
+
+def _comparison(notebook: NotebookNode) -> list[str]:
+    """What would keep outputs from being compared: see `book._tools.outputs`."""
+    faults, seen = [], set()
+    for number, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), start=1):
+        where, tags = f"code cell {number}", cell.metadata.get("tags", [])
+        try:
+            Tolerance.of(tags)
+        except ValueError as error:
+            faults.append(f"{where}: {error}")
+        if any(tag.startswith(("nbval-", "raises-exception")) for tag in tags) or re.search(r"#\s*NBVAL", cell.source):
+            faults.append(f"{where} tells nbval not to compare")
+        for output in cell.outputs:
+            for alt in re.findall(
+                r'<svg\b[^>]*aria-label="([^"]*)"', _text(output.get("data", {}).get("text/html", ""))
+            ):
+                if alt in seen:
+                    faults.append(f"{where} has a figure of the same description as another, so also of the same ids")
+                seen.add(alt)
     return faults
 
 

@@ -62,6 +62,10 @@ def test_a_clean_notebook_passes():
         ((_code(outputs=[_display(text_html="<svg></svg>")]),), "SVG figure without role and aria-label"),
         ((_code(outputs=[_display(text_html='<img src="a.svg">')]),), "image without alt text"),
         ((_code(outputs=[_display(text_html='<img alt="A" src="a.png">')]),), "image that is not SVG"),
+        ((_code(tags=["tolerance=much"]),), "allowed is one such as"),
+        ((_code(tags=["nbval-ignore-output"]),), "tells nbval not to compare"),
+        ((_code("1  # NBVAL_IGNORE_OUTPUT"),), "tells nbval not to compare"),
+        ((_code(outputs=[_display(text_html=SVG + SVG)]),), "of the same description"),
         ((new_markdown_cell("$$\nx\n$$"),), "has no label"),
         (
             (new_markdown_cell("$$\nx\n$$ (eq-apa-nothing)"),),
