@@ -3,19 +3,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-JOBS ?= 2
+export JOBS ?= 2
 
-OPERATOR_TESTS := $(foreach room,apa dac layeract,$(addprefix tests/$(room)/,test_op.py test_layers.py test_accuracy.py))
-
-# The tests see no GPU; `make gpu` does. One thread a process: two processes share two cores.
-ON_CPU := CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 NO_COLOR=1
-
-.PHONY: help setup book serve test oldest lint notebooks bench results gpu lock clean
+.PHONY: help setup book serve test plain oldest lanes bench results gpu lock clean
 
 help:
 	@echo "make book      build the rendered book and say where it lies"
 	@echo "make test      run every test, every notebook and the gate"
+	@echo "make plain     run notebooks, ledger and operators as a processor without vector extensions computes"
 	@echo "make oldest    run the operators' tests with the oldest torch that the package accepts"
+	@echo "make lanes     run all three, as continuous integration does"
 	@echo "make serve     show the book in a browser"
 	@echo "make bench     measure time and memory on this machine, into runs/"
 	@echo "make results   promote finished runs to data/results and re-execute the notebooks"
@@ -42,26 +39,25 @@ serve: book
 	@echo "Open http://localhost:8000 in a browser; end with Ctrl-C."
 	@cd book/_build/html && ../../../$(BIN)/python -m http.server 8000 --bind localhost
 
-test: lint notebooks
-	$(ON_CPU) $(BIN)/python -m pytest -n $(JOBS) --dist loadscope -m "not gpu" -rs --durations 10 \
-	  --doctest-modules companion tests
+# To its end, whatever fails on the way; one summary last. The lanes are in tests/lanes.py.
+test: $(READY)
+	$(BIN)/python tests/lanes.py test
 
-lint: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p companion -p book._tools
+plain: $(READY)
+	$(BIN)/python tests/lanes.py plain
 
-# Strict: every output of every cell is what the notebook says.
-notebooks: $(READY)
-	$(BIN)/python -m book._tools.gate
-	$(ON_CPU) $(BIN)/python -m pytest --nbval --nbval-current-env -n $(JOBS) --dist loadscope --ignore book/_build book
+oldest: .venv-oldest/ready
+	$(BIN)/python tests/lanes.py oldest
+
+# Everything that continuous integration runs, in one go and with one summary.
+lanes: $(READY) .venv-oldest/ready
+	$(BIN)/python tests/lanes.py test plain oldest
 
 # Only the package and its operators: the book is built with the versions in requirements.lock.
-oldest: $(READY)
+.venv-oldest/ready: $(READY) requirements-oldest.lock
 	test -x .venv-oldest/bin/python || $(PYTHON) -m venv --without-pip .venv-oldest
 	$(BIN)/uv pip sync --quiet --python .venv-oldest/bin/python --require-hashes requirements-oldest.lock
-	$(ON_CPU) .venv-oldest/bin/python -m pytest -n $(JOBS) -p no:cacheprovider -W ignore::DeprecationWarning \
-	  -m "not gpu" $(OPERATOR_TESTS)
+	touch $@
 
 bench: $(READY)
 	$(BIN)/python -m companion.bench

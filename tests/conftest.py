@@ -14,6 +14,15 @@ from companion import simulator
 BACKENDS = ["torch", "simulator", pytest.param("kernel", marks=pytest.mark.gpu)]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what a processor without vector extensions is not asked: the simulator, and what compilers make."""
+    for item in items:
+        if getattr(item, "callspec", None) and item.callspec.params.get("backend") == "simulator":
+            item.add_marker("simulator")
+        if "fresh_compiler" in getattr(item, "fixturenames", ()):
+            item.add_marker("compiler")
+
+
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each backend in turn, chosen for the duration of the test."""

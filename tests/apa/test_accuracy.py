@@ -168,6 +168,7 @@ def test_float32_is_exact_to_2e_5_and_5e_5_where_eta_is_tiny(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_float32_is_as_exact() -> None:
     at = points(torch.float32)
     assert_accurate("aglu", computed("aglu", "torch", compiled, at), at, float32_bound(at), 1e-6)

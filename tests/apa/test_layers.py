@@ -375,8 +375,8 @@ def trained_gradients(model: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
 def test_a_compiled_model_trains_as_in_eager() -> None:
-    torch._dynamo.reset()
     model = nn.Sequential(
         nn.Conv2d(2, 4, 3), AGLU(4), ChannelAttention(4, 2, gate="apa"), nn.Flatten(), nn.Linear(64, 3)
     )
@@ -385,7 +385,6 @@ def test_a_compiled_model_trains_as_in_eager() -> None:
     compiled = torch.compile(model, fullgraph=True)
     for one, other in zip(trained_gradients(compiled, x), eager, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
-    torch._dynamo.reset()
 
 
 def test_a_model_runs_through_every_backend(backend: str, device: str) -> None:

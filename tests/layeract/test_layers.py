@@ -105,14 +105,13 @@ def gradients(model: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
 def test_a_compiled_model_trains_as_in_eager() -> None:
-    torch._dynamo.reset()
     model = nn.Sequential(nn.Conv2d(2, 4, 3), LASiLU(), nn.Flatten(), nn.Linear(64, 8), LAHardSiLU(), nn.Linear(8, 3))
     x = torch.randn(5, 2, 6, 6)
     eager = gradients(model, x)
     for one, other in zip(gradients(torch.compile(model, fullgraph=True), x), eager, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
-    torch._dynamo.reset()
 
 
 def test_a_network_learns_with_it(backend: str, device: str) -> None:

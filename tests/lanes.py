@@ -1,0 +1,128 @@
+"""Everything that is run before a change is trusted, to its end whatever fails on the way; one summary last.
+
+``python tests/lanes.py test plain oldest``: the lanes in this order. Each lane is a few steps, each step a command.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = str(Path(sys.executable))
+JOBS = os.environ.get("JOBS", "2")
+
+#: No GPU is seen: `make gpu` sees it. One thread a process: two processes share two cores.
+ON_CPU = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "MKL_NUM_THREADS": "1",
+    "NO_COLOR": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+#: What libraries can be told to imitate: a processor without vector extensions. Compilers do not follow.
+PLAIN = ON_CPU | {
+    "ATEN_CPU_CAPABILITY": "default",
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX_Usable,-AVX2_Usable,-FMA_Usable,-AVX512F_Usable,-AVX2,-FMA,-AVX512F",
+    "MKL_CBWR": "COMPATIBLE",
+    "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+    "NPY_DISABLE_CPU_FEATURES": "",  # of this processor: see plain()
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "OPENBLAS_CORETYPE": "Prescott",
+}
+
+TWO_THREADS = ON_CPU | dict.fromkeys(("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "2")
+
+#: What computes and what judges; the rest does not depend on the processor.
+OPERATORS = tuple(f"tests/{room}/test_{what}.py" for room in ("apa", "dac", "layeract") for what in ("op", "layers"))
+ACCURACY = tuple(f"tests/{room}/test_accuracy.py" for room in ("apa", "dac", "layeract"))
+
+
+class Step(NamedTuple):
+    """A command, and what it sees of the machine."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def module(*arguments: str) -> tuple[str, ...]:
+    """A module of the Python that runs this."""
+    return (PYTHON, "-m", *arguments)
+
+
+def tests(*arguments: str) -> tuple[str, ...]:
+    """pytest on all cores, each file on one."""
+    return module("pytest", "-n", JOBS, "--dist", "loadscope", *arguments)
+
+
+def notebooks(environment: dict[str, str]) -> Step:
+    """Strict: every output of every cell is what the notebook says."""
+    command = tests("--nbval", "--nbval-current-env", "--ignore", "book/_build", "book")
+    return Step("notebooks", command, environment)
+
+
+def plain() -> dict[str, str]:
+    """The environment of a plain processor: NumPy wants to be told exactly what this one has."""
+    code = "from numpy._core._multiarray_umath import __cpu_dispatch__ as d, __cpu_features__ as f\n"
+    code += "print(*(name for name in d if f[name]))"
+    found = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return PLAIN | {"NPY_DISABLE_CPU_FEATURES": found}
+
+
+def lanes(name: str) -> list[Step]:
+    """The steps of a lane."""
+    if name == "test":
+        return [
+            Step("ruff", module("ruff", "check", "."), {}),
+            Step("format", module("ruff", "format", "--check", "."), {}),
+            Step("mypy", module("mypy", "-p", "companion", "-p", "book._tools"), {}),
+            Step("gate", module("book._tools.gate"), {}),
+            notebooks(ON_CPU),
+            Step(
+                "tests",
+                tests("-m", "not gpu", "-rs", "--durations", "10", "--doctest-modules", "companion", "tests"),
+                ON_CPU,
+            ),
+        ]
+    if name == "plain":
+        on_torch = ("-m", "not gpu and not simulator and not compiler")
+        return [
+            notebooks(plain()),
+            Step("operators", tests(*on_torch, *OPERATORS, *ACCURACY), plain()),
+            Step("ledger", tests("tests/test_claims.py"), plain()),
+            Step("two threads", tests(*on_torch, *OPERATORS), TWO_THREADS),
+        ]
+    if name == "oldest":
+        command = (str(ROOT / ".venv-oldest/bin/python"), "-m", "pytest", "-n", JOBS, "-p", "no:cacheprovider")
+        options = ("-W", "ignore::DeprecationWarning", "-m", "not gpu")
+        return [Step("operators", (*command, *options, *OPERATORS, *ACCURACY), ON_CPU)]
+    raise SystemExit(f"lanes: got {name!r}, allowed are test, plain, oldest")
+
+
+def main(names: list[str]) -> int:
+    """Run all steps of the lanes, then say how each of them ended."""
+    summary, failed = [], False
+    for lane in names:
+        for step in lanes(lane):
+            print(f"\n=== {lane}: {step.name} ===", flush=True)
+            start = time.monotonic()
+            try:
+                status = subprocess.run(step.command, cwd=ROOT, env=os.environ | step.environment).returncode
+            except OSError as error:
+                print(error)
+                status = 127
+            failed |= status != 0
+            verdict = "passed" if status == 0 else f"FAILED ({status})"
+            summary.append(f"{lane:8} {step.name:14} {verdict:14} {time.monotonic() - start:6.0f} s")
+    print("\n" + "\n".join(["=== summary ===", *summary]))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
