@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from companion.cuda.op import backend
 from companion.experiments.provenance import code_stamp, environment, git_state
 from companion.experiments.runner import runs_path
 
@@ -232,6 +233,7 @@ def _about(what: Subject, size: Shape) -> dict[str, Any]:
 def _peak_mebibytes(mechanism: str, competitor: str, shape: Shape, dtype: str, device: str, answer: Any) -> None:
     """Send the memory that one forward and backward pass needs beyond its inputs."""
     torch.set_num_threads(1)
+    _choose(device)
     what = subject(mechanism)
     (function,) = (c.build() for c in what.competitors if c.name == competitor)
     small = Inputs.draw(what, tuple(min(size, 64) for size in shape), dtype, device)
@@ -283,8 +285,14 @@ def host_microseconds(what: Subject, device: str) -> float:
     return elapsed / calls * 1e6
 
 
+def _choose(device: str) -> None:
+    """On a GPU the package is its kernels or an error: plain torch must not be measured in their place."""
+    backend("kernel" if device == "cuda" else "torch")
+
+
 def _measured(what: Subject, device: str, most: int, repeats: int) -> dict[str, Any]:
     """Everything about one subject, as a result."""
+    _choose(device)
     started = time.perf_counter()
     shapes = [shape for shape in what.shapes(device) if math.prod(shape) <= most]
     largest = max(math.prod(shape) for shape in shapes)

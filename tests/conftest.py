@@ -9,9 +9,37 @@ import torch
 
 import companion
 from companion import simulator
+from companion.cuda import build
+from companion.cuda.launch import Kernels
 
 #: For @pytest.mark.parametrize("backend", BACKENDS, indirect=True).
 BACKENDS = ["torch", "simulator", pytest.param("kernel", marks=pytest.mark.gpu)]
+
+
+def _cubins_can_be_read() -> bool:
+    from tests.cuda.machine_code import find_tool
+
+    try:
+        build.compiler_version()
+    except build.CompileError:
+        return False
+    return find_tool("cuobjdump") is not None
+
+
+needs_cubins = pytest.mark.skipif(not _cubins_can_be_read(), reason="needs NVRTC and cuobjdump")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def launches_fit_their_cubins() -> Iterator[None]:
+    """Every launch of the package's kernels is compared with the parameters in the cubin, in all tests."""
+    if not _cubins_can_be_read():
+        yield
+        return
+    from tests.cuda.parameters import checked
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernels, "launch", checked(Kernels.launch))
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

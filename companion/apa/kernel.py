@@ -14,6 +14,7 @@ from torch import Tensor
 from companion.apa.reference import Parameter
 from companion.cuda.launch import Kernels
 from companion.cuda.op import KERNEL_DTYPES
+from companion.cuda.proof import Operator
 
 THREADS = 256
 WARPS = THREADS // 32
@@ -36,6 +37,7 @@ KERNELS = Kernels(
     ]
     + ["aglu_reduce"],
 )
+OPERATOR = Operator("aglu", [KERNELS], "companion.apa.proof:exercise")
 
 
 class Layout(NamedTuple):

@@ -229,7 +229,7 @@ def _gradients_tangent(
 
 
 def _forward_eager(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
-    who = choose(z)
+    who = choose(z, kernel.OPERATOR)
     if who != "torch":
         return kernel.forward(z, kappa, lam, gated, simulated=who == "simulator")
     if _lean(z, kappa, lam):
@@ -240,7 +240,7 @@ def _forward_eager(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> 
 def _backward_eager(
     grad: Tensor, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    who = choose(z)
+    who = choose(z, kernel.OPERATOR)
     if who != "torch":
         grad_z, grad_kappa, grad_lam = kernel.backward(grad, z, kappa, lam, gated, simulated=who == "simulator")
     elif _lean(z, kappa, lam):

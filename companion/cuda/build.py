@@ -50,14 +50,19 @@ def cubin(source: Path, arch: int) -> Path:
     CompileError
         If NVRTC is not installed, refuses the source, or does not know the architecture.
     """
+    path = cubin_path(source, arch)
+    if not path.exists():
+        write_atomically(path, compile_to_cubin(source.read_text(), source, arch))
+    return path
+
+
+def cubin_path(source: Path, arch: int) -> Path:
+    """Where the cubin of a source is or will be. Its name holds all that its content depends on."""
     text = source.read_text()
     key = hashlib.sha256()
     for part in (text, *_included(text, source.parent).values(), *OPTIONS, str(arch), str(compiler_version())):
         key.update(part.encode() + b"\0")
-    path = cache_directory() / "cubin" / f"{source.stem}-sm{arch}-{key.hexdigest()[:20]}.cubin"
-    if not path.exists():
-        write_atomically(path, compile_to_cubin(text, source, arch))
-    return path
+    return cache_directory() / "cubin" / f"{source.stem}-sm{arch}-{key.hexdigest()[:20]}.cubin"
 
 
 def compile_to_cubin(text: str, source: Path, arch: int) -> bytes:

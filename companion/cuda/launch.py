@@ -32,6 +32,8 @@ class Kernels:
         The file.
     names : sequence of str
         Its ``extern "C"`` kernels.
+    lowest : int
+        Compute capability times ten from which on they are launched; below it something else computes.
 
     Notes
     -----
@@ -39,9 +41,10 @@ class Kernels:
     per machine and architecture, then cached) and loaded through CuPy (once per process and device).
     """
 
-    def __init__(self, source: Path, names: Sequence[str]) -> None:
+    def __init__(self, source: Path, names: Sequence[str], lowest: int = 75) -> None:
         self.source = source
         self.names = tuple(names)
+        self.lowest = lowest
         self._functions: dict[int, dict[str, Any]] = {}
         _kernels.append(self)
 
@@ -105,9 +108,7 @@ class Kernels:
             self._simulator().launch(name, grid, block, arguments)
             return
         index = device.index if device.index is not None else torch.cuda.current_device()
-        functions = self._functions.get(index)
-        if functions is None:
-            functions = self._load(index)
+        functions = self._functions.get(index) or self.load(index)
         pointers = [a.data_ptr() if isinstance(a, Tensor) else 0 if a is None else a for a in arguments]
         stream = torch.cuda.current_stream(index)
         if index == torch.cuda.current_device():
@@ -116,16 +117,25 @@ class Kernels:
             with torch.cuda.device(index):
                 functions[name](grid, block, pointers, stream=_stream(stream))
 
-    def _load(self, index: int) -> dict[str, Any]:
+    def load(self, index: int) -> dict[str, Any]:
+        """Compile for the GPU of this index and load there, once; return the functions by name.
+
+        Raises
+        ------
+        RuntimeError
+            If CuPy is missing, or a CUDA graph is being captured.
+        """
+        if index in self._functions:
+            return self._functions[index]
         if torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
                 f"{self.source.name} is not loaded yet, and loading is not allowed while a CUDA graph is captured; "
                 "call the operator once, or companion.warmup(), before the capture"
             )
-        cupy = _cupy()
+        raw_module = cupy().RawModule
         with torch.cuda.device(index):
             major, minor = torch.cuda.get_device_capability(index)
-            module = cupy.RawModule(path=str(build.cubin(self.source, 10 * major + minor)))
+            module = raw_module(path=str(build.cubin(self.source, 10 * major + minor)))
             functions = {name: module.get_function(name) for name in self.names}
         self._functions[index] = functions
         return functions
@@ -137,36 +147,20 @@ class Kernels:
         return simulator.load(self.source, self.names, include=(build.INCLUDE,))
 
 
-def warmup(device: torch.device | str = "cuda") -> None:
-    """Compile and load every kernel for a GPU now.
+def all_kernels() -> list[Kernels]:
+    """Every source whose kernels somebody has declared."""
+    return list(_kernels)
 
-    After it no first call is slow, and a CUDA graph may be captured: loading is not allowed during a capture.
 
-    Parameters
-    ----------
-    device : torch.device or str
-        A CUDA device; without an index, the current one.
+@functools.cache
+def cupy() -> Any:
+    """CuPy, imported when it is needed.
 
     Raises
     ------
     RuntimeError
-        If there is no such GPU, or CuPy is missing.
-
-    Examples
-    --------
-    >>> import torch, companion
-    >>> if torch.cuda.is_available():
-    ...     companion.warmup()
+        If it is missing; the message says what to install.
     """
-    if not torch.cuda.is_available():
-        raise RuntimeError("warmup: there is no GPU here that torch can use")
-    index = torch.device(device).index
-    for kernels in _kernels:
-        kernels._load(index if index is not None else torch.cuda.current_device())
-
-
-@functools.cache
-def _cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
@@ -179,4 +173,4 @@ def _cupy() -> Any:
 
 def _stream(stream: torch.cuda.Stream) -> Any:
     """torch's stream as CuPy's: taken at every launch, because the current stream belongs to the thread."""
-    return _cupy().cuda.Stream.from_external(stream)
+    return cupy().cuda.Stream.from_external(stream)

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch._library.custom_ops import CustomOpDef
 
+from companion.cuda import proof
+
 BACKENDS = ("auto", "torch", "kernel", "simulator")
 
 #: The dtypes that kernels are instantiated for, and the suffix of the kernel's name.
@@ -47,16 +49,18 @@ def backend(name: str | None = None) -> str | Any:
     Parameters
     ----------
     name : {"auto", "torch", "kernel", "simulator"}, optional
-        ``"auto"``: a CUDA tensor goes to the kernel (to torch when CuPy is missing), a CPU tensor to torch.
-        ``"torch"``: plain torch, everywhere. ``"kernel"``: the kernel; a CPU tensor is an error.
+        ``"auto"``: a CUDA tensor goes to the kernel once that has proved itself on this GPU, see
+        :mod:`companion.cuda.proof`, and to torch if it has not or if CuPy is missing; a CPU tensor to torch.
+        ``"torch"``: plain torch, everywhere. ``"kernel"``: the kernel, proved or not; a CPU tensor is an error.
         ``"simulator"``: the kernel's source, run on the CPU, for tests and for readers; needs g++.
         Whatever is chosen, :func:`torch.compile` and the transforms of :mod:`torch.func` see plain torch.
 
     Returns
     -------
     str
-        Without a name: who would compute for a tensor on the default accelerator: ``"kernel"``, ``"torch"``
-        or ``"simulator"``. With a name: the name; used in a ``with`` statement, it restores the former choice.
+        Without a name: who would compute for a tensor on the default accelerator: ``"kernel"``, ``"torch"`` or
+        ``"simulator"``. Asking proves nothing: "kernel" is said of kernels that have still to prove themselves.
+        With a name: the name; used in a ``with`` statement, it restores the former choice.
 
     Raises
     ------
@@ -78,7 +82,7 @@ def backend(name: str | None = None) -> str | Any:
     if name is None:
         if _selected != "auto":
             return _selected
-        return "kernel" if torch.cuda.is_available() and _cupy_is_installed() else "torch"
+        return "kernel" if torch.cuda.is_available() and _launchable() else "torch"
     if name not in BACKENDS:
         raise ValueError(f"backend: got {name!r}, allowed are {', '.join(map(repr, BACKENDS))}")
     selection = _Selection(name)
@@ -88,16 +92,18 @@ def backend(name: str | None = None) -> str | Any:
 
 
 @functools.cache
-def _cupy_is_installed() -> bool:
-    return importlib.util.find_spec("cupy") is not None
+def _launchable() -> bool:
+    """Whether torch is NVIDIA's, and there is something to launch kernels with."""
+    return torch.version.cuda is not None and importlib.util.find_spec("cupy") is not None
 
 
-def choose(z: torch.Tensor) -> str:
-    """Who computes for this tensor in eager mode: "torch", "kernel" or "simulator"."""
+def choose(z: torch.Tensor, operator: proof.Operator) -> str:
+    """Who computes this operator for this tensor in eager mode: "torch", "kernel" or "simulator"."""
     if _selected == "torch" or z.dtype not in KERNEL_DTYPES:
         return "torch"
     if _selected == "auto":
-        return "kernel" if z.is_cuda and _cupy_is_installed() else "torch"
+        trusted = z.is_cuda and _launchable() and torch.cuda.is_available() and proof.holds(operator, z.device)
+        return "kernel" if trusted else "torch"
     if _selected == "kernel" and not z.is_cuda:
         raise RuntimeError(
             f"backend 'kernel': the tensor is on {z.device}, the kernel needs a CUDA device; "

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from companion.cuda.launch import Kernels
 from companion.cuda.op import KERNEL_DTYPES
+from companion.cuda.proof import Operator
 
 #: Rows, columns and threads of the tiles in ``dac.cuh``.
 TILES = {
@@ -27,6 +28,8 @@ FINISH_THREADS = 128
 ENOUGH_BLOCKS = 256
 #: Terms that a part of a sum over samples has at least.
 LEAST_TERMS = 256
+#: Compute capability times ten from which on mma.m16n8k16 is there.
+TENSOR_CORES = 80
 
 
 def _kernels(name: str) -> Kernels:
@@ -41,14 +44,19 @@ def _kernels(name: str) -> Kernels:
 LINEAR = _kernels("linear")
 CONV = _kernels("conv")
 CONV3X3 = Kernels(
-    Path(__file__).with_name("dac_conv3x3.cu"), [f"dac_conv3x3_forward_{suffix}" for suffix in ("f16", "bf16")]
+    Path(__file__).with_name("dac_conv3x3.cu"),
+    [f"dac_conv3x3_forward_{suffix}" for suffix in ("f16", "bf16")],
+    lowest=TENSOR_CORES,
 )
 #: Pixels that a block of ``dac_conv3x3.cu`` computes, outputs, threads.
 PIXELS, OUTPUTS_AT_ONCE, CONV3X3_THREADS = 336, 2, 224
 CONV3X3_BACKWARD = Kernels(
     Path(__file__).with_name("dac_conv3x3_backward.cu"),
     [f"dac_conv3x3_backward_{what}_{suffix}" for what in ("input", "weight") for suffix in ("f16", "bf16")],
+    lowest=TENSOR_CORES,
 )
+DENSE = Operator("dac_linear", [LINEAR], "companion.dac.proof:dense")
+CONVOLUTION = Operator("dac_conv2d", [CONV, CONV3X3, CONV3X3_BACKWARD], "companion.dac.proof:convolution")
 #: Of ``dac_conv3x3_backward.cu``: warps of a block, channels of a warp; for dz pixels of a warp and records that a
 #: block holds of g; for dw outputs of a warp, and outputs × pixels that a block holds of g.
 WARPS, WARP_CHANNELS, WARP_PIXELS, RECORDS, WARP_OUTPUTS, STAGED = 8, 32, 48, 2432, 2, 1024
@@ -246,7 +254,7 @@ def suits_tensor_cores(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geomet
         return False
     if len(z) * _cut(z, weight, geometry).pixels >= 2**30:
         return False
-    return not z.is_cuda or torch.cuda.get_device_capability(z.device) >= (8, 0)
+    return not z.is_cuda or torch.cuda.get_device_capability(z.device) >= divmod(TENSOR_CORES, 10)
 
 
 def _conv3x3_forward(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry, simulated: bool) -> Tensor:

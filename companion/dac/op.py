@@ -314,15 +314,17 @@ def _eager(
     geometry: Geometry | None,
 ) -> Tensor:
     learned = reference.learned_by(activation, z) if callable(activation) else ()
-    if _who(z, activation) == "torch" and _is_plain(z, weight, bias, geometry):
+    if _who(z, activation, geometry) == "torch" and _is_plain(z, weight, bias, geometry):
         return _plain(z, weight, bias, activation if callable(activation) else ACTIVATIONS[activation], geometry)
     result: Tensor = _Eager.apply(z, weight, bias, _Setting(activation, geometry), *learned)
     return result
 
 
-def _who(z: Tensor, activation: str | Callable[[Tensor], Tensor]) -> str:
+def _who(z: Tensor, activation: str | Callable[[Tensor], Tensor], geometry: Geometry | None) -> str:
     """Who computes: there are kernels for ReLU alone."""
-    return choose(z) if activation == "relu" else "torch"
+    if activation != "relu":
+        return "torch"
+    return choose(z, kernel.DENSE if geometry is None else kernel.CONVOLUTION)
 
 
 def _is_plain(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry | None) -> bool:
@@ -357,7 +359,7 @@ def _forward(
     if z.numel() == 0 or weight.numel() == 0:
         size = () if geometry is None else kernel.output_size(z, weight, geometry)
         return z.new_zeros(z.shape[0], weight.shape[0], *size)
-    who = _who(z, activation)
+    who = _who(z, activation, geometry)
     if who != "torch":
         simulated = who == "simulator"
         if geometry is None:
@@ -385,7 +387,7 @@ def _backward(
             for x, need in zip((z, weight, bias), needs, strict=True)
         )
         return *empty, *map(torch.zeros_like, learned)
-    who = _who(z, activation)
+    who = _who(z, activation, geometry)
     if who != "torch":
         simulated = who == "simulator"
         if geometry is None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from companion.cuda.launch import Kernels
 from companion.cuda.op import KERNEL_DTYPES
+from companion.cuda.proof import Operator
 
 #: Packs of 16 bytes that a thread holds at most: of a short row, of any other row or chunk.
 SHORT_PACKS = 4
@@ -37,6 +38,7 @@ KERNELS = Kernels(
     ]
     + ["layeract_combine_statistics", "layeract_combine_sums"],
 )
+OPERATOR = Operator("layer_act", [KERNELS], "companion.layeract.proof:exercise")
 
 
 class Plan(NamedTuple):

@@ -196,7 +196,7 @@ def _by_rows(y: Tensor, within: tuple[int, ...], hard: bool, alpha: float, unbia
 
 def _forward(y: Tensor, hard: bool, alpha: float, unbiased: bool) -> tuple[Tensor, Tensor | None]:
     """a, and what was saved about the rows; plain torch saves nothing but y."""
-    who = choose(y)
+    who = choose(y, kernel.OPERATOR)
     if who != "torch":
         return kernel.forward(y, alpha, hard, unbiased, simulated=who == "simulator")
     if _lean(y):
@@ -208,7 +208,7 @@ def _forward(y: Tensor, hard: bool, alpha: float, unbiased: bool) -> tuple[Tenso
 def _backward(grad: Tensor, y: Tensor, statistics: Tensor | None, hard: bool, alpha: float, unbiased: bool) -> Tensor:
     if statistics is None:
         return _gradient(grad, y, hard, alpha, unbiased)
-    who = choose(y)
+    who = choose(y, kernel.OPERATOR)
     if who != "torch":
         return kernel.backward(grad.contiguous(), y, statistics, hard, unbiased, simulated=who == "simulator")
     if _lean(y):

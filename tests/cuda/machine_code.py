@@ -62,12 +62,17 @@ class Code(NamedTuple):
 
 
 def tool(name: str) -> str:
-    """NVIDIA's binary tool of this name, from its wheel."""
+    """NVIDIA's binary tool of this name, from its wheel; without it the test is skipped."""
+    return find_tool(name) or pytest.skip(f"needs {name}: pip install nvidia-cuda-{name}")
+
+
+def find_tool(name: str) -> str | None:
+    """The same, or None."""
     namespace = importlib.util.find_spec("nvidia")
     for place in (namespace.submodule_search_locations or ()) if namespace else ():
         for path in Path(place).glob(f"cu[0-9]*/bin/{name}"):
             return str(path)
-    pytest.skip(f"needs {name}: pip install nvidia-cuda-{name}")
+    return None
 
 
 def under_the_locked_compiler() -> None:

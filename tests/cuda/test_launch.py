@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import companion
 from companion import simulator
 from companion.cuda import build, launch
 from companion.simulator import build as simulator_build
@@ -119,12 +120,12 @@ def test_without_a_compiler_the_simulator_says_so(kernels: launch.Kernels) -> No
 
 
 def test_without_cupy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    launch._cupy.cache_clear()
+    launch.cupy.cache_clear()
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(RuntimeError, match=r"needs CuPy; install one of cupy-cuda12x and cupy-cuda13x"):
-        launch._cupy()
+        launch.cupy()
     monkeypatch.undo()
-    launch._cupy.cache_clear()
+    launch.cupy.cache_clear()
 
 
 def test_importing_and_declaring_kernels_needs_neither_a_compiler_nor_cupy() -> None:
@@ -146,10 +147,8 @@ def test_importing_and_declaring_kernels_needs_neither_a_compiler_nor_cupy() -> 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_warming_up_without_a_gpu_is_an_error() -> None:
-    from companion import warmup
-
     with pytest.raises(RuntimeError):
-        warmup()
+        companion.warmup()
 
 
 # --- on a GPU ---
@@ -197,7 +196,7 @@ class TestOnAGpu:
             kernels.launch("scale", (3,), (32,), given, x.device)
 
     def test_a_warm_kernel_is_captured_and_replayed(self, kernels: launch.Kernels) -> None:
-        launch.warmup()
+        companion.warmup()
         x = torch.arange(70.0, device="cuda")
         given, y = arguments(x)
         graph = torch.cuda.CUDAGraph()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import companion
+from companion.apa.kernel import OPERATOR
 from companion.cuda import op
 from companion.functional import aglu
 
@@ -54,20 +55,20 @@ def test_auto_says_who_would_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert companion.backend() == "torch"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(op, "_cupy_is_installed", lambda: True)
+    monkeypatch.setattr(op, "_launchable", lambda: True)
     assert companion.backend() == "kernel"
-    monkeypatch.setattr(op, "_cupy_is_installed", lambda: False)
+    monkeypatch.setattr(op, "_launchable", lambda: False)
     assert companion.backend() == "torch"
 
 
 def test_auto_computes_a_cpu_tensor_with_torch() -> None:
-    assert op.choose(torch.zeros(1)) == "torch"
+    assert op.choose(torch.zeros(1), OPERATOR) == "torch"
 
 
 def test_float64_is_always_computed_with_torch() -> None:
     for name in ("kernel", "simulator"):
         with companion.backend(name):
-            assert op.choose(torch.zeros(1, dtype=torch.float64)) == "torch"
+            assert op.choose(torch.zeros(1, dtype=torch.float64), OPERATOR) == "torch"
 
 
 def test_the_kernel_refuses_a_cpu_tensor() -> None:
@@ -85,9 +86,9 @@ def test_the_simulator_refuses_a_tensor_that_is_not_on_the_cpu() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_auto_computes_a_cuda_tensor_with_the_kernel() -> None:
-    assert op.choose(torch.zeros(1, device="cuda")) == "kernel"
+    assert op.choose(torch.zeros(1, device="cuda"), OPERATOR) == "kernel"
     with companion.backend("simulator"), pytest.raises(RuntimeError, match="the tensor is on cuda:0"):
-        op.choose(torch.zeros(1, device="cuda"))
+        op.choose(torch.zeros(1, device="cuda"), OPERATOR)
 
 
 def test_the_choice_is_not_made_at_import() -> None:

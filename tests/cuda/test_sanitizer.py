@@ -1,4 +1,4 @@
-"""compute-sanitizer watches every kernel of APA and LayerAct; ``tests/dac`` has a test of its own."""
+"""compute-sanitizer watches what every kernel does when it proves itself."""
 
 from __future__ import annotations
 
@@ -6,51 +6,31 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import companion
-from companion import simulator
-from companion.apa import kernel as apa_kernel
-from companion.cuda.launch import Kernels
-from companion.layeract import kernel as layeract_kernel
-from tests.cuda.exercise import EXERCISES
-
-KERNELS = {"apa": apa_kernel.KERNELS, "layeract": layeract_kernel.KERNELS}
-
-
-@pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
-@pytest.mark.parametrize("mechanism", EXERCISES)
-def test_the_exercise_launches_every_kernel(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    launched = set()
-    launch = Kernels.launch
-
-    def recorded(self: Kernels, name: str, *arguments: Any) -> None:
-        launched.add(name)
-        launch(self, name, *arguments)
-
-    monkeypatch.setattr(Kernels, "launch", recorded)
-    with companion.backend("simulator"):
-        EXERCISES[mechanism]("cpu")
-    assert launched == set(KERNELS[mechanism].names)
+from companion.cuda import proof
+from companion.cuda.proof import Operator
 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("check", ["memcheck", "racecheck", "synccheck", "initcheck"])
-@pytest.mark.parametrize("mechanism", EXERCISES)
-def test_compute_sanitizer_finds_nothing(mechanism: str, check: str) -> None:
+@pytest.mark.parametrize("operator", proof.operators(), ids=lambda operator: operator.name)
+def test_compute_sanitizer_finds_nothing(operator: Operator, check: str, tmp_path: Path) -> None:
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         pytest.skip("needs compute-sanitizer")
     command = [sanitizer, "--tool", check, "--error-exitcode", "9"]
-    for prefix in {name.partition("_")[0] for name in KERNELS[mechanism].names}:
+    for prefix in {name.partition("_")[0] for name in operator.names(90)}:
         command += ["--kernel-name", f"kernel_substring={prefix}_"]
+    report = tmp_path / "report"
+    child = "import sys; from companion.cuda.proof import main; main(*sys.argv[1:])"
     result = subprocess.run(
-        [*command, sys.executable, "-m", "tests.cuda.exercise", mechanism, "cuda"],
+        [*command, sys.executable, "-c", child, operator.exercise, operator.name, "cuda:0", str(report)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
     )
     assert result.returncode == 0, result.stdout + result.stderr
+    assert report.read_text() == ""

@@ -1,0 +1,103 @@
+"""``python -m companion.doctor``: what is installed, what works, what is proved, and what mends the rest.
+
+It prints text that can be pasted into a report: no path, no name of a machine or a user. It changes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+from collections.abc import Iterator
+
+import torch
+
+import companion
+from companion import simulator
+from companion.cuda import build, launch, proof
+
+_PACKAGES = ("numpy", "torchvision", "triton", "sympy", "matplotlib", "cupy-cuda12x", "cupy-cuda13x")
+
+
+def report() -> str:
+    """All that the doctor finds, one line each."""
+    sections = {"Installed": _installed(), "Works": _works(), "Proved": _proved()}
+    return "\n".join(f"{title}\n" + "\n".join(f"  {line}" for line in lines) for title, lines in sections.items())
+
+
+def _installed() -> Iterator[str]:
+    yield f"companion {companion.__version__}, Python {platform.python_version()}"
+    yield f"{sys.platform} on {platform.machine()}"
+    yield f"torch {torch.__version__}, built for {_built_for()}"
+    found = {name: _version(name) for name in _PACKAGES}
+    yield ", ".join(f"{name} {version}" for name, version in found.items() if version) or "nothing else that matters"
+
+
+def _built_for() -> str:
+    if torch.version.cuda:
+        return f"CUDA {torch.version.cuda}"
+    return f"ROCm {torch.version.hip}" if torch.version.hip else "a CPU"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _works() -> Iterator[str]:
+    if torch.cuda.is_available():
+        yield f"GPU: {proof.gpu_name('cuda')}, driver {proof.driver()}"
+    else:
+        yield "GPU: none that torch can use; plain torch computes"
+    for what, works, mend in (("CuPy", _cupy, _install_cupy()), ("NVRTC", _nvrtc, _install_cupy())):
+        try:
+            yield f"{what}: {works()}"
+        except Exception as error:  # whatever is broken is to be named
+            yield f"{what}: not usable ({_short(error)}); {mend}"
+    reason = simulator.why_not()
+    yield f"simulator: {'works' if reason is None else _short(reason)}"
+
+
+def _cupy() -> str:
+    return str(launch.cupy().__version__)
+
+
+def _nvrtc() -> str:
+    return ".".join(map(str, build.compiler_version()))
+
+
+def _install_cupy() -> str:
+    """The command that installs CuPy, and with it NVRTC's bindings, for torch's version of CUDA."""
+    major = (torch.version.cuda or "").partition(".")[0]
+    extra = {"12": "gpu-cuda12", "13": "gpu"}.get(major)
+    if extra is None:
+        return f"kernels need a torch for CUDA 12 or 13, this one is for {_built_for()}"
+    return f'pip install "rethinking-the-neuron[{extra}]"'
+
+
+def _short(message: object) -> str:
+    return " ".join(str(message).split())[:300]
+
+
+def _proved() -> Iterator[str]:
+    if not torch.cuda.is_available():
+        yield "nothing: there is no GPU on which a kernel could prove itself"
+        return
+    for operator in proof.operators():
+        for index in range(torch.cuda.device_count()):
+            try:
+                verdict = proof.kept(operator, f"cuda:{index}")
+            except build.CompileError as error:
+                yield f"{operator.name}: not possible ({_short(error)}); {_install_cupy()}"
+                continue
+            if verdict is None:
+                said = 'not yet; python -c "import companion; companion.warmup()"'
+            else:
+                said = f"yes, in {verdict.seconds:g} s" if verdict.holds else f"NO: {verdict.said}"
+            yield f"{operator.name} on {proof.gpu_name(f'cuda:{index}')}: {said}"
+
+
+if __name__ == "__main__":
+    print(report())
