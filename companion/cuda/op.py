@@ -102,8 +102,7 @@ def choose(z: torch.Tensor, operator: proof.Operator) -> str:
     if _selected == "torch" or z.dtype not in KERNEL_DTYPES:
         return "torch"
     if _selected == "auto":
-        trusted = z.is_cuda and _launchable() and torch.cuda.is_available() and proof.holds(operator, z.device)
-        return "kernel" if trusted else "torch"
+        return "kernel" if z.is_cuda and _launchable() and proof.holds(operator, z.device) else "torch"
     if _selected == "kernel" and not z.is_cuda:
         raise RuntimeError(
             f"backend 'kernel': the tensor is on {z.device}, the kernel needs a CUDA device; "

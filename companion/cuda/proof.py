@@ -83,11 +83,12 @@ class Comparison(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Whether an operator may be computed by its kernels; if not, why."""
+    """Whether an operator may be computed by its kernels; if not, why, and whether that is worth keeping."""
 
     holds: bool
     said: str
     seconds: float = 0.0
+    lasting: bool = True
 
 
 def operators() -> list[Operator]:
@@ -114,6 +115,8 @@ def known(operator: Operator, place: str, warn: bool = False) -> Verdict:
     found = _known.get((operator.name, place))
     if found is not None:
         return found
+    if place != SIMULATOR and not torch.cuda.is_available():
+        return Verdict(False, "there is no GPU.")  # a tensor of which only the device is pretended
     if place != SIMULATOR and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
             f"{operator.name}: its kernels are not proved on this GPU yet, and that is not possible while a CUDA graph "
@@ -264,9 +267,10 @@ def _verdict(operator: Operator, place: str) -> Verdict:
         with FileLock(path.with_suffix(".lock"), timeout=2 * LIMIT):
             if (found := _read(path)) is None:
                 found = prove(operator, place)
-                write_atomically(path, json.dumps(found._asdict() | identity(operator, place)).encode())
+                if found.lasting:
+                    write_atomically(path, json.dumps(found._asdict() | identity(operator, place)).encode())
     except (OSError, Timeout) as error:
-        return Verdict(False, f"the proof could not be made or kept ({error}).")
+        return Verdict(False, f"the proof could not be made or kept ({_line(str(error))}).")
     return found
 
 
@@ -319,20 +323,28 @@ def prove(operator: Operator, place: str) -> Verdict:
             return Verdict(
                 False, f"the process that tried them ended with status {status}: {last or 'no word'}.", seconds
             )
-        fault = report.read_text(encoding="utf-8")
-        return Verdict(not fault, fault, seconds)
+        fault, lasting = json.loads(report.read_text(encoding="utf-8"))
+        return Verdict(not fault, fault, seconds, lasting)
 
 
 # --- in the child process ----------------------------------------------------------------------------------------
 
 
 def main(exercise: str, name: str, place: str, report: str) -> None:
-    """Run an exercise and write what is wrong, nothing if nothing is, to the file ``report``."""
+    """Run an exercise and write what is wrong, and whether that is the kernels' fault, to the file ``report``."""
     of_exercise = exercise_of(exercise)
-    fault = first_fault(_operators[name], of_exercise, place)
-    if place != SIMULATOR:
-        torch.cuda.synchronize()
-    write_atomically(Path(report), fault.encode())
+    lasting = False  # a GPU that is full or somebody else's now says nothing about the kernels
+    try:
+        torch.empty(2**26, dtype=torch.uint8, device="cpu" if place == SIMULATOR else place)
+        lasting = True
+        fault = first_fault(_operators[name], of_exercise, place)
+        if place != SIMULATOR:
+            torch.cuda.synchronize()
+    except torch.OutOfMemoryError as error:
+        fault, lasting = f"the GPU has no room for the proof now ({_line(str(error))}).", False
+    except RuntimeError as error:
+        fault = f"{type(error).__name__}: {_line(str(error))}."
+    write_atomically(Path(report), json.dumps([fault, lasting]).encode())
 
 
 def exercise_of(exercise: str) -> Callable[[str], Iterator[Comparison]]:
@@ -367,8 +379,6 @@ def first_fault(operator: Operator, exercise: Callable[[str], Iterator[Compariso
             for comparison in exercise(device):
                 if fault := _fault(comparison):
                     return fault
-    except (build.CompileError, RuntimeError) as error:
-        return f"{type(error).__name__}: {_line(str(error))}."
     finally:
         Kernels.launch = original  # type: ignore[method-assign]
     if missed := operator.names(arch) - launched:

@@ -181,6 +181,30 @@ def test_a_spoilt_verdict_is_proved_anew(tmp_path: Path, monkeypatch: pytest.Mon
     assert json.loads((tmp_path / "toy.json").read_text())["operator"] == "toy"
 
 
+def test_a_gpu_that_is_full_now_may_be_tried_again_by_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "prove", lambda *_: Verdict(False, "no room.", lasting=False))
+    assert not proof.known(toy.OPERATOR, SIMULATOR).holds
+    assert proof.kept(toy.OPERATOR, SIMULATOR) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "report"),
+    [
+        (torch.OutOfMemoryError("full"), ["the GPU has no room for the proof now (full).", False]),
+        (RuntimeError("illegal\naddress"), ["RuntimeError: illegal address.", True]),
+    ],
+)
+def test_what_the_child_reports(
+    error: Exception, report: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> str:
+        raise error
+
+    monkeypatch.setattr(proof, "first_fault", fail)
+    proof.main(toy.OPERATOR.exercise, "toy", SIMULATOR, str(tmp_path / "report"))
+    assert json.loads((tmp_path / "report").read_text()) == report
+
+
 def test_nothing_of_the_callers_is_touched_or_inherited() -> None:
     torch.manual_seed(5)
     state = torch.get_rng_state()
