@@ -15,6 +15,7 @@ import pytest
 from companion import claims, results
 from companion.claims import Claim, Run, Status, Verdict
 from companion.experiments import registry
+from tests.together import together
 
 MECHANISMS = ["apa", "layeract", "dac"]
 LEDGER = [claim for mechanism in MECHANISMS for claim in claims.ledger(mechanism)]
@@ -26,6 +27,10 @@ EXPERIMENTS = (
 TABLES = sorted(path.stem for path in (results.data_path() / "published").glob("*.csv"))
 
 
+def identifier(claim: Claim) -> str:
+    return claim.id
+
+
 def by_id(name: str) -> Claim:
     [claim] = [claim for claim in LEDGER if claim.id == name]
     return claim
@@ -33,7 +38,7 @@ def by_id(name: str) -> Claim:
 
 @functools.cache
 def observed(claim: Claim) -> tuple[Verdict, frozenset[str], frozenset[str]]:
-    """Return a claim's verdict with the published tables and the results that its check read."""
+    """Return a claim's verdict with the published tables and the results that its check read: ask before a change."""
     tables, experiments = set(), set()
     published, load = claims.published, results.load
     with pytest.MonkeyPatch.context() as patch:
@@ -45,7 +50,7 @@ def observed(claim: Claim) -> tuple[Verdict, frozenset[str], frozenset[str]]:
 # --- The ledger ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("claim", LEDGER, ids=lambda claim: claim.id)
+@together("claim", LEDGER, of=identifier)
 def test_a_claim_has_a_verdict_with_a_sentence_of_evidence(claim):
     verdict, _, experiments = observed(claim)
     assert verdict.status in get_args(Status)
@@ -74,7 +79,7 @@ def test_every_published_table_is_read_by_some_claim():
     assert set(TABLES) - read == set()
 
 
-@pytest.mark.parametrize("name", TABLES)
+@together("name", TABLES)
 def test_a_published_table_is_rectangular_and_names_its_rows_once(name):
     with (results.data_path() / "published" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
@@ -101,8 +106,9 @@ def test_what_the_ledger_says_of_the_formulas():
 # --- Verdicts are computed ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("claim", [claim for claim in LEDGER if observed(claim)[1]], ids=lambda claim: claim.id)
-def test_other_numbers_in_the_papers_tables_give_another_verdict(claim, monkeypatch):
+@together("claim", lambda: [claim for claim in LEDGER if observed(claim)[1]], of=identifier)
+def test_other_numbers_in_the_papers_tables_give_another_verdict(claim):
+    before = observed(claim)[0]
     generator = random.Random(3)
     published = claims.published
 
@@ -119,8 +125,9 @@ def test_other_numbers_in_the_papers_tables_give_another_verdict(claim, monkeypa
             for row in published(name)
         ]
 
-    monkeypatch.setattr(claims, "published", shaken)
-    assert claim.verdict() != observed(claim)[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(claims, "published", shaken)
+        assert claim.verdict() != before
 
 
 def is_number(text: str) -> bool:
@@ -141,8 +148,8 @@ def test_the_verdict_on_a_quoted_difference_turns_when_the_table_agrees(monkeypa
                 row["average"] = "79.0"
         return rows
 
-    monkeypatch.setattr(claims, "published", corrected)
     assert observed(claim)[0].status == "does not hold"
+    monkeypatch.setattr(claims, "published", corrected)
     assert claim.verdict().status == "holds"
 
 
@@ -231,10 +238,10 @@ def test_the_verdict_on_imagenet_turns_when_the_table_agrees(monkeypatch):
                 row["blur"] = "70.00"
         return rows
 
+    both = [by_id(name) for name in ("layeract-imagenet", "layeract-imagenet-second")]
+    assert [observed(claim)[0].status for claim in both] == ["holds in part"] * 2
     monkeypatch.setattr(claims, "published", corrected)
-    for name in ("layeract-imagenet", "layeract-imagenet-second"):
-        assert observed(by_id(name))[0].status == "holds in part"
-        assert by_id(name).verdict().status == "holds"
+    assert [claim.verdict().status for claim in both] == ["holds"] * 2
 
 
 # What is changed in the checks, and the claims whose verdict has to turn.
@@ -337,7 +344,9 @@ def statuses(*names):
     return [by_id(name).verdict().status for name in names]
 
 
-ON_RESULTS = [claim for claim in LEDGER if observed(claim)[2]]
+def on_results():
+    """The claims that runs of ours judge. No constant: every worker that collects these tests would judge them all."""
+    return [claim for claim in LEDGER if observed(claim)[2]]
 
 
 # Comparisons that clearly show the claim, that clearly show the opposite, and all.
@@ -398,19 +407,21 @@ def test_the_larger_of_two_runs_judges(monkeypatch):
     assert claims.run_of("apa-digits") == Run(["full"], {}, "paper")
 
 
-@pytest.mark.parametrize("claim", LEDGER, ids=lambda claim: claim.id)
+@together("claim", LEDGER, of=identifier)
 def test_a_verdict_carries_a_scale_where_a_run_of_ours_judged(claim):
     verdict, _, experiments = observed(claim)
     assert (verdict.scale is not None) == (bool(experiments) and verdict.status != "not tested")
 
 
 def test_the_experiments_of_the_list_are_what_claims_read():
-    assert sorted(set().union(*(observed(claim)[2] for claim in ON_RESULTS))) == sorted(EXPERIMENTS)
+    assert sorted(set().union(*(observed(claim)[2] for claim in on_results()))) == sorted(EXPERIMENTS)
 
 
-@pytest.mark.parametrize("claim", ON_RESULTS, ids=lambda claim: claim.id)
-def test_a_claim_without_its_result_is_not_tested_and_says_which_is_missing(claim, finished):
-    verdict = claim.verdict()
+@together("claim", on_results, of=identifier)
+def test_a_claim_without_its_result_is_not_tested_and_says_which_is_missing(claim):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(results, "load", Finished().load)
+        verdict = claim.verdict()
     assert verdict.status == "not tested"
     assert any(name in verdict.evidence for name in EXPERIMENTS)
 
@@ -873,7 +884,7 @@ def test_the_opposite_of_likeness_is_a_clear_difference(finished):
 
 
 def test_every_claim_that_a_small_run_judges_is_among_these():
-    smaller = {claim.id for claim in ON_RESULTS if claims.run_of(min(observed(claim)[2])).scale == "smaller"}
+    smaller = {claim.id for claim in on_results() if claims.run_of(min(observed(claim)[2])).scale == "smaller"}
     assert smaller == {*SMALLER, *ALIKE}
 
 

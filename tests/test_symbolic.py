@@ -13,6 +13,7 @@ from companion import symbolic
 from companion.dac.formulas import Activation, ActivationSlope, Expected
 from companion.layeract.formulas import Scale, Slope
 from companion.symbolic import Holds, Partial
+from tests.together import together
 
 
 class LatexReader:
@@ -255,7 +256,7 @@ def reader_for(side: sympy.Expr) -> LatexReader:
     return LatexReader(names, STANDARD | functions, elements, INDICES)
 
 
-@pytest.mark.parametrize(("name", "side", "short"), readable_sides())
+@together("name, side, short", readable_sides())
 def test_the_printed_formula_denotes_the_number_that_sympy_computes(name, side, short):
     printed = symbolic.latex(side, short=short)
     assert mpmath.almosteq(reader_for(side).read(printed), number(side), rel_eps=1e-12), printed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import time
@@ -19,6 +20,7 @@ from companion.apa.kernel import KERNELS, THREADS, WARPS, Layout, layout_of, pla
 from companion.cuda import build
 from companion.functional import aglu, apa
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
+from tests.together import together
 
 # --- machine code ---
 
@@ -77,8 +79,8 @@ def per_channel(shape: tuple[int, ...], dim: int) -> Tensor:
     return a_tensor_of(tuple(n if d == dim else 1 for d, n in enumerate(shape)))
 
 
-@pytest.mark.parametrize(
-    ("shape", "dim", "expected"),
+@together(
+    "shape, dim, expected",
     [
         ((8, 3, 5), None, Layout("row", 1, 120, 1)),
         ((8, 3, 5), 1, Layout("row", 24, 5, 3)),
@@ -105,7 +107,7 @@ LAYOUTS = [
 ]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: "-".join(map(str, layout)))
+@together("layout", LAYOUTS)
 def test_chunks_cover_a_run_once_and_a_grid_is_launchable(layout: Layout) -> None:
     plan = plan_of(layout)
     run = layout.length if layout.kind == "row" else layout.rows
@@ -178,9 +180,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> simulator.Module:
 
 
 @needs_simulator
-@pytest.mark.parametrize(
-    "layout", [each for each in LAYOUTS if each.kind == "row"], ids=lambda layout: "-".join(map(str, layout))
-)
+@together("layout", [each for each in LAYOUTS if each.kind == "row"])
 def test_a_warp_finds_its_chunk_in_64_bits(places: simulator.Module, layout: Layout) -> None:
     plan = plan_of(layout)
     total = layout.rows * plan.chunks
@@ -305,17 +305,17 @@ def test_a_planted_fault_is_found(
     expected = [forward_and_backward(*case) for case in [*cases(), long_case()]]
     module = simulator.load(changed_source(tmp_path, fault()), NAMES)
     monkeypatch.setattr(KERNELS, "_simulator", lambda: module)
-    found = False
-    for order in ("natural", "reversed"):
+
+    def differs(order: str, case: list[Tensor], results: list[Tensor]) -> bool:
         monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-        for case, results in zip([*cases(), long_case()], expected, strict=True):
-            try:
-                got = forward_and_backward(*case)
-            except simulator.SimulatorError:
-                found = True
-            else:
-                found |= not all(torch.equal(one, other) for one, other in zip(got, results, strict=True))
-    assert found
+        try:
+            got = forward_and_backward(*case)
+        except simulator.SimulatorError:
+            return True
+        return not all(torch.equal(one, other) for one, other in zip(got, results, strict=True))
+
+    both = itertools.product(("natural", "reversed"), zip([*cases(), long_case()], expected, strict=True))
+    assert any(differs(order, *case) for order, case in both)  # to the first that does
 
 
 def long_case() -> list[Tensor]:

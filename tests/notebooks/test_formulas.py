@@ -2,20 +2,20 @@
 
 import re
 
-import pytest
-
 from book._tools import formulas
 from book._tools.places import BOOK
 from companion import symbolic
+from tests.together import together
 
 
 def _block(name: str) -> str:
     return f"$$\n{symbolic.get(name).latex()}\n$$ (eq-{name})"
 
 
-@pytest.mark.parametrize("name", [formula.name for formula in symbolic.formulas()])
-def test_the_page_that_the_registry_writes_passes(name):
-    assert formulas.faults(f"Text.\n\n{_block(name)}\n\nMore text.") == []
+def test_the_page_that_the_registry_writes_passes():
+    page = "\n\nText.\n\n".join(["Text.", *(_block(formula.name) for formula in symbolic.formulas()), "More text."])
+    assert len(list(formulas.blocks(page))) == len(symbolic.formulas())
+    assert formulas.faults(page) == []
 
 
 def test_a_changed_formula_is_found_and_rewritten():
@@ -53,7 +53,7 @@ NOTATION = {
 }
 
 
-@pytest.mark.parametrize("name", NOTATION.values(), ids=NOTATION)
+@together("name", NOTATION.values())
 def test_the_notation_page_defines_a_symbol_as_the_registry_does(name):
     formula = symbolic.get(name)
     row = re.escape(f"| ${symbolic.latex(formula.lhs, short=True)}$ |") + ".*" + re.escape(
