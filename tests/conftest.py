@@ -89,3 +89,14 @@ def fresh_compiler() -> Iterator[None]:
     torch._dynamo.utils.counters.clear()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def traced(fresh_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile traces a graph and runs it operator by operator: seconds, where generated code takes minutes."""
+    compiler = torch.compile
+
+    def trace(model: torch.nn.Module, *, fullgraph: bool, dynamic: bool, options: dict[str, int]) -> object:
+        return compiler(model, fullgraph=fullgraph, dynamic=dynamic, backend="aot_eager")
+
+    monkeypatch.setattr(torch, "compile", trace)
