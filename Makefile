@@ -5,14 +5,15 @@ BIN := .venv/bin
 READY := .venv/ready
 export JOBS ?= 2
 
-.PHONY: help setup book serve test plain oldest lanes bench results gpu lock clean
+.PHONY: help setup book serve test plain oldest wheel lanes bench results gpu lock clean
 
 help:
 	@echo "make book      build the rendered book and say where it lies"
 	@echo "make test      run every test, every notebook and the gate"
 	@echo "make plain     run notebooks, ledger and operators as a processor without vector extensions computes"
 	@echo "make oldest    run the operators' tests with the oldest torch that the package accepts"
-	@echo "make lanes     run all three, as continuous integration does"
+	@echo "make wheel     install the package into an empty environment and run the example there"
+	@echo "make lanes     run all of these, as continuous integration does"
 	@echo "make serve     show the book in a browser"
 	@echo "make bench     measure time and memory on this machine, into runs/"
 	@echo "make results   promote finished runs to data/results and re-execute the notebooks"
@@ -49,9 +50,12 @@ plain: $(READY)
 oldest: .venv-oldest/ready
 	$(BIN)/python tests/lanes.py oldest
 
+wheel: $(READY)
+	$(BIN)/python tests/lanes.py wheel
+
 # Everything that continuous integration runs, in one go and with one summary.
 lanes: $(READY) .venv-oldest/ready
-	$(BIN)/python tests/lanes.py test plain oldest
+	$(BIN)/python tests/lanes.py test plain oldest wheel
 
 # Only the package and its operators: the book is built with the versions in requirements.lock.
 .venv-oldest/ready: $(READY) requirements-oldest.lock
@@ -80,4 +84,4 @@ lock: $(READY)
 	  --group oldest --output-file requirements-oldest.lock
 
 clean:
-	rm -rf .venv .venv-oldest build dist book/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-wheel build dist book/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """Everything that is run before a change is trusted, to its end whatever fails on the way; one summary last.
 
-``python tests/lanes.py test plain oldest``: the lanes in this order. Each lane is a few steps, each step a command.
+``python tests/lanes.py test plain oldest wheel``: the lanes in this order. A lane is a few steps, a step a command.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PYTHON = str(Path(sys.executable))
 JOBS = os.environ.get("JOBS", "2")
 
@@ -75,6 +77,16 @@ def plain() -> dict[str, str]:
     return PLAIN | {"NPY_DISABLE_CPU_FEATURES": found}
 
 
+def wheel(folder: str) -> list[Step]:
+    """Build the wheel and install it, and of what it declares what is not there yet, in versions that are locked."""
+    file = f"build/wheel/{PROJECT['name'].replace('-', '_')}-{PROJECT['version']}-py3-none-any.whl"
+    here = ("pip", "install", "--python", f"{folder}/bin/python", "--reinstall-package", PROJECT["name"])
+    return [
+        Step("build", module("hatchling", "build", "-t", "wheel", "-d", "build/wheel"), {}),
+        Step("install", module("uv", *here, "--constraint", "requirements.lock", file), {}),
+    ]
+
+
 def lanes(name: str) -> list[Step]:
     """The steps of a lane."""
     if name == "test":
@@ -102,7 +114,14 @@ def lanes(name: str) -> list[Step]:
         command = (str(ROOT / ".venv-oldest/bin/python"), "-m", "pytest", "-n", JOBS, "-p", "no:cacheprovider")
         options = ("-W", "ignore::DeprecationWarning", "-m", "not gpu")
         return [Step("operators", (*command, *options, *OPERATORS, *ACCURACY), ON_CPU)]
-    raise SystemExit(f"lanes: got {name!r}, allowed are test, plain, oldest")
+    if name == "wheel":
+        empty = module("uv", "venv", "--quiet", "--clear", "--python", PYTHON, ".venv-wheel")
+        return [
+            Step("environment", empty, {}),
+            *wheel(".venv-wheel"),
+            Step("example", (str(ROOT / ".venv-wheel/bin/python"), "-I", "tests/bare.py"), ON_CPU),
+        ]
+    raise SystemExit(f"lanes: got {name!r}, allowed are test, plain, oldest, wheel")
 
 
 def main(names: list[str]) -> int:

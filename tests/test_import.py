@@ -38,6 +38,19 @@ def test_computing_on_a_cpu_brings_no_more() -> None:
     assert not brought.intersection(HEAVY)
 
 
+def test_importing_and_computing_needs_no_numpy() -> None:
+    code = (
+        "import sys, warnings; sys.modules['numpy'] = None; warnings.simplefilter('ignore')\n"
+        "import torch, companion\n"
+        "z = torch.linspace(-3, 3, 8, requires_grad=True)\n"
+        "companion.functional.aglu(z, 1.0, 1.0).sum().backward()\n"
+        "companion.backend('simulator')\n"
+        "companion.functional.aglu(z, 1.0, 1.0)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert result.stderr.splitlines()[-1].startswith("RuntimeError: kernels, on a GPU and in the simulator, need NumPy")
+
+
 def test_what_is_exported_exists() -> None:
     assert all(hasattr(companion, name) for name in companion.__all__)
     assert sorted(companion.__all__) == companion.__all__

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +14,10 @@ from companion.apa.reference import Parameter
 from companion.cuda.launch import Kernels
 from companion.cuda.op import KERNEL_DTYPES
 from companion.cuda.proof import Operator
+from companion.cuda.scalars import float32, int32, int64
+
+if TYPE_CHECKING:
+    import numpy as np
 
 THREADS = 256
 WARPS = THREADS // 32
@@ -76,7 +79,7 @@ def plan_of(layout: Layout) -> Plan:
         chunks = math.ceil(rows / chunk)
         sizes = (rows, channels, chunk)
         blocks = math.ceil(channels / THREADS)
-    return Plan(chunk, chunks, blocks, tuple(np.int64(size) for size in sizes))
+    return Plan(chunk, chunks, blocks, tuple(int64(size) for size in sizes))
 
 
 def _round_up(n: int, multiple: int) -> int:
@@ -133,7 +136,7 @@ def backward(
         "aglu_reduce",
         (layout.channels, 2),
         (min(1024, _round_up(outer * inner, 32)),),
-        [partial[0], partial[1], total[0], total[1], np.int64(outer), np.int64(layout.channels), np.int64(inner)],
+        [partial[0], partial[1], total[0], total[1], int64(outer), int64(layout.channels), int64(inner)],
         z.device,
         simulated,
     )
@@ -170,7 +173,7 @@ def _launch(
     else:
         pack = 16 // z.element_size()
         packed = layout.channels % pack == 0 and all(x.data_ptr() % 16 == 0 for x in (z, *others))
-        arguments = [*tensors, *parameters, *plan.sizes, np.int32(packed)]
+        arguments = [*tensors, *parameters, *plan.sizes, int32(packed)]
         grid = (math.ceil(plan.blocks / pack) if packed else plan.blocks, plan.chunks)
     KERNELS.launch(name, grid, (THREADS,), arguments, z.device, simulated)
 
@@ -178,5 +181,5 @@ def _launch(
 def _array_or_number(parameter: Parameter, channels: int) -> tuple[Tensor | None, np.float32]:
     """The pointer and the number of which the kernel takes the first if there is one."""
     if not isinstance(parameter, Tensor):
-        return None, np.float32(parameter)
-    return parameter.reshape(-1).expand(channels).contiguous(), np.float32(0)
+        return None, float32(parameter)
+    return parameter.reshape(-1).expand(channels).contiguous(), float32(0)

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,6 +14,7 @@ from torch import Tensor
 from companion.cuda.launch import Kernels
 from companion.cuda.op import KERNEL_DTYPES
 from companion.cuda.proof import Operator
+from companion.cuda.scalars import int32, int64, uint32
 
 #: Rows, columns and threads of the tiles in ``dac.cuh``.
 TILES = {
@@ -125,7 +125,7 @@ def linear_forward(z: Tensor, weight: Tensor, bias: Tensor, simulated: bool) -> 
     _check_length(max(m, n))
     f = z.new_empty(N, n)
     plan = tiling("forward", N, n)
-    _launch(LINEAR, "forward", plan, 1, [z, weight, bias, f, np.int64(N), np.int32(n), np.int32(m)], z, simulated)
+    _launch(LINEAR, "forward", plan, 1, [z, weight, bias, f, int64(N), int32(n), int32(m)], z, simulated)
     return f
 
 
@@ -150,7 +150,7 @@ def linear_backward(
     grad, z, weight, bias = (x.contiguous() for x in (grad, z, weight, bias))
     (N, m), n = z.shape, weight.shape[0]
     _check_length(max(m, n))
-    sizes = [np.int64(N), np.int32(n), np.int32(m)]
+    sizes = [int64(N), int32(n), int32(m)]
     dz = d_weight = d_bias = None
     if needs[0]:
         dz = torch.empty_like(z)
@@ -159,7 +159,7 @@ def linear_backward(
         plan = tiling("weight", n, m)
         parts, length = parts_of(N, plan.tiles)
         partial = torch.empty(parts, 2, n, m, dtype=torch.float32, device=z.device)
-        arguments = [grad, z, bias, partial, *sizes, np.int32(length)]
+        arguments = [grad, z, bias, partial, *sizes, int32(length)]
         _launch(LINEAR, "weight", plan, parts, arguments, z, simulated)
         d_weight, d_bias = _finish(LINEAR, partial, weight, bias, simulated)
     return dz, d_weight if needs[1] else None, d_bias if needs[2] else None
@@ -241,7 +241,7 @@ def conv_backward(
         plan = tiling("weight", weight.shape[0] // groups, weight[0].numel())
         parts, length = parts_of(grad.numel() // grad.shape[1], plan.tiles * groups)
         partial = torch.empty(parts, 2, *weight.shape, dtype=torch.float32, device=z.device)
-        arguments = [grad, z, bias, partial, *sizes, np.int32(length)]
+        arguments = [grad, z, bias, partial, *sizes, int32(length)]
         _launch(CONV, "weight", plan, groups * parts, arguments, z, simulated)
         d_weight, d_bias = _finish(CONV, partial, weight, bias, simulated)
     return dz, d_weight if needs[1] else None, d_bias if needs[2] else None
@@ -268,12 +268,12 @@ def _conv3x3_forward(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry
     sizes = (N, pixels.shape[1], 16 * len(pixels), height, width, n, out_height, out_width, *geometry.padding)
     minus_bias = by_outputs(F.pad(-bias, (0, -m % 16)).view(n, -1, 16))
     arguments: list[Any] = [pixels, fragments(weight), minus_bias, constant, f]
-    arguments += [np.int32(size) for size in (*sizes, int(geometry.before), cut.columns)]
+    arguments += [int32(size) for size in (*sizes, int(geometry.before), cut.columns)]
     for divisor in (cut.pitch, cut.rows, cut.cuts):
-        arguments += [np.int32(divisor), np.uint32(magic(divisor))]
+        arguments += [int32(divisor), uint32(magic(divisor))]
     block_outputs = outputs_of_a_block(n, cut.blocks(N))
     plan = Tiling("", CONV3X3_THREADS, cut.blocks(N) * math.ceil(n / block_outputs))
-    _launch(CONV3X3, "forward", plan, 1, [*arguments, np.int32(block_outputs)], z, simulated)
+    _launch(CONV3X3, "forward", plan, 1, [*arguments, int32(block_outputs)], z, simulated)
     return f
 
 
@@ -411,22 +411,22 @@ def _conv3x3_backward(
     z_flat = _flattened(z, flat, geometry.padding, 0, outside)
     g_flat = _flattened(grad, flat, (0, 0), flat.lead, 0.0)
     sizes = (N, m, n, height, width, out_height, out_width, *geometry.padding, *flat)
-    numbers = [np.int32(size) for size in sizes]
+    numbers = [int32(size) for size in sizes]
     dz = d_weight = d_bias = None
     if needs[0]:
         dz = torch.empty_like(z, memory_format=torch.contiguous_format)
         pixel_warps, at_once = input_plan(m, flat.pitch)
         blocks = math.ceil(flat.length / (pixel_warps * WARP_PIXELS))
         blocks *= math.ceil(m / (WARPS // pixel_warps * WARP_CHANNELS))
-        arguments = [g_flat, z_flat, row_fragments(weight, bias), dz, *numbers, np.int32(pixel_warps)]
+        arguments = [g_flat, z_flat, row_fragments(weight, bias), dz, *numbers, int32(pixel_warps)]
         plan = Tiling("", WARPS * 32, blocks)
-        _launch(CONV3X3_BACKWARD, "input", plan, 1, [*arguments, np.int32(at_once)], z, simulated)
+        _launch(CONV3X3_BACKWARD, "input", plan, 1, [*arguments, int32(at_once)], z, simulated)
     if needs[1] or needs[2]:
         channel_warps = min(4, 2 ** (math.ceil(m / WARP_CHANNELS) - 1).bit_length())
         tiles = math.ceil(n / (WARPS // channel_warps * WARP_OUTPUTS)) * math.ceil(m / (channel_warps * WARP_CHANNELS))
         parts, length = pixel_parts(flat.length, tiles)
         partial = torch.empty(parts, 2, n, m, 3, 3, dtype=torch.float32, device=z.device)
-        arguments = [g_flat, z_flat, bias, partial, *numbers, np.int32(channel_warps), np.int32(length)]
+        arguments = [g_flat, z_flat, bias, partial, *numbers, int32(channel_warps), int32(length)]
         _launch(CONV3X3_BACKWARD, "weight", Tiling("", WARPS * 32, tiles), parts, arguments, z, simulated)
         d_weight, d_bias = _finish(CONV, partial, weight.contiguous(), bias, simulated)
     return dz, d_weight if needs[1] else None, d_bias if needs[2] else None
@@ -502,11 +502,11 @@ def _sizes(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> list[
         if count >= 2**30:
             raise ValueError(f"z: got {count} {what}, all samples together; allowed are fewer than 2^30")
     _check_length(weight[0].numel())
-    sizes: list[Any] = [np.int32(x) for x in (N, groups, m // groups, n // groups, height, width, out[0])]
+    sizes: list[Any] = [int32(x) for x in (N, groups, m // groups, n // groups, height, width, out[0])]
     for divisor in (out[1], math.prod(out), kernel[1], math.prod(kernel), *geometry.stride):
-        sizes += [np.int32(divisor), np.uint32(magic(divisor))]
+        sizes += [int32(divisor), uint32(magic(divisor))]
     flags = (int(bias.ndim == 4), int(geometry.before))
-    return sizes + [np.int32(x) for x in (*geometry.padding, *geometry.dilation, *flags)]
+    return sizes + [int32(x) for x in (*geometry.padding, *geometry.dilation, *flags)]
 
 
 def magic(divisor: int) -> int:
@@ -525,8 +525,8 @@ def _finish(kernels: Kernels, partial: Tensor, weight: Tensor, bias: Tensor, sim
     """The gradients of weight and bias from the parts of their sums."""
     d_weight, d_bias = torch.empty_like(weight), torch.empty_like(bias)
     plan = Tiling("", FINISH_THREADS, math.ceil(bias.numel() / FINISH_THREADS))
-    shared = np.int32(weight.numel() // bias.numel())
-    arguments = [partial, weight, bias, d_weight, d_bias, np.int64(bias.numel()), shared, np.int32(len(partial))]
+    shared = int32(weight.numel() // bias.numel())
+    arguments = [partial, weight, bias, d_weight, d_bias, int64(bias.numel()), shared, int32(len(partial))]
     _launch(kernels, "finish", plan, 1, arguments, weight, simulated)
     return d_weight, d_bias
 

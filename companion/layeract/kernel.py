@@ -7,13 +7,13 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from companion.cuda.launch import Kernels
 from companion.cuda.op import KERNEL_DTYPES
 from companion.cuda.proof import Operator
+from companion.cuda.scalars import float32, float64, int32, int64
 
 #: Packs of 16 bytes that a thread holds at most: of a short row, of any other row or chunk.
 SHORT_PACKS = 4
@@ -69,16 +69,16 @@ def plan_of(rows: int, length: int, element_bytes: int) -> Plan:
         lanes = _power_of_two(max(math.ceil(packs / held), min(packs, 2)))
         if length % pack:
             lanes = max(lanes, 2 * pack)  # each holds one of the elements before the first pack and after the last
-        sizes = (np.int64(rows), np.int32(length), np.float32(1 / length), np.int32(lanes))
+        sizes = (int64(rows), int32(length), float32(1 / length), int32(lanes))
         return Plan(kind, WARP_THREADS, math.ceil(rows * lanes / WARP_THREADS), lanes, length, 1, sizes)
     if packs <= BLOCK_THREADS * MOST_PACKS:
         threads = _round_up(math.ceil(packs / MOST_PACKS), 32)
-        sizes = (np.int64(rows), np.int32(length), np.float32(1 / length))
+        sizes = (int64(rows), int32(length), float32(1 / length))
         return Plan("block", threads, rows, 0, length, 1, sizes)
     chunks = math.ceil(length / (LONG_THREADS * MOST_PACKS * pack))
     chunk = _round_up(math.ceil(length / chunks), 2 * pack)
     chunks = math.ceil(length / chunk)
-    sizes = (np.int64(length), np.int32(chunk), np.int64(chunks))
+    sizes = (int64(length), int32(chunk), int64(chunks))
     return Plan("long", LONG_THREADS, rows * chunks, 0, chunk, chunks, sizes)
 
 
@@ -117,16 +117,16 @@ def forward(y: Tensor, alpha: float, hard: bool, unbiased: bool, simulated: bool
     a = torch.empty_like(y)
     statistics = torch.empty(3, rows, dtype=torch.float32, device=y.device)
     plan, suffix, degrees = plan_of(rows, length, y.element_size()), KERNEL_DTYPES[y.dtype], length - int(unbiased)
-    flag = np.int32(hard)
+    flag = int32(hard)
     if plan.kind != "long":
-        arguments = [y, a, statistics, *_with_degrees(plan, degrees), np.float32(alpha), flag]
+        arguments = [y, a, statistics, *_with_degrees(plan, degrees), float32(alpha), flag]
         _launch(f"forward_{plan.kind}_{suffix}", plan, arguments, y, simulated)
         return a, statistics
     partial = torch.empty(3, plan.blocks, dtype=torch.float32, device=y.device)
     _launch(f"statistics_{suffix}", plan, [y, partial, *plan.sizes], y, simulated)
-    combined = [partial, statistics, *plan.sizes, np.float64(degrees), np.float64(alpha)]
+    combined = [partial, statistics, *plan.sizes, float64(degrees), float64(alpha)]
     _combine("statistics", rows, plan, combined, y, simulated)
-    _launch(f"forward_long_{suffix}", plan, [y, a, statistics, np.int64(rows), *plan.sizes, flag], y, simulated)
+    _launch(f"forward_long_{suffix}", plan, [y, a, statistics, int64(rows), *plan.sizes, flag], y, simulated)
     return a, statistics
 
 
@@ -151,16 +151,16 @@ def backward(grad: Tensor, y: Tensor, statistics: Tensor, hard: bool, unbiased: 
     rows, length = y.shape
     dy = torch.empty_like(y)
     plan, suffix, degrees = plan_of(rows, length, y.element_size()), KERNEL_DTYPES[y.dtype], length - int(unbiased)
-    flag = np.int32(hard)
+    flag = int32(hard)
     if plan.kind != "long":
         arguments = [grad, y, dy, statistics, *_with_degrees(plan, degrees), flag]
         _launch(f"backward_{plan.kind}_{suffix}", plan, arguments, y, simulated)
         return dy
     partial = torch.empty(2, plan.blocks, dtype=torch.float32, device=y.device)
     total = torch.empty(2, rows, dtype=torch.float32, device=y.device)
-    sizes = (np.int64(rows), *plan.sizes)
+    sizes = (int64(rows), *plan.sizes)
     _launch(f"sums_{suffix}", plan, [grad, y, statistics, partial, *sizes, flag], y, simulated)
-    combined = [partial, statistics, total, np.int64(plan.chunks), np.float64(length), np.float64(degrees)]
+    combined = [partial, statistics, total, int64(plan.chunks), float64(length), float64(degrees)]
     _combine("sums", rows, plan, combined, y, simulated)
     _launch(f"backward_long_{suffix}", plan, [grad, y, dy, statistics, total, *sizes, flag], y, simulated)
     return dy
@@ -175,7 +175,7 @@ def _aligned(x: Tensor) -> Tensor:
 def _with_degrees(plan: Plan, degrees: int) -> list[Any]:
     """The sizes of a launch for rows on the chip; 1/0 is infinite, and makes NaN of a row of one element."""
     before, after = plan.sizes[:3], plan.sizes[3:]
-    return [*before, np.float32(1 / degrees if degrees else math.inf), *after]
+    return [*before, float32(1 / degrees if degrees else math.inf), *after]
 
 
 def _launch(kernel: str, plan: Plan, arguments: list[Any], y: Tensor, simulated: bool) -> None:

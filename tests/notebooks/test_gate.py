@@ -6,6 +6,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from book._tools import gate
 from book._tools.execute import clean
+from book._tools.places import repository
 
 SVG = '<svg role="img" aria-label="A curve."></svg>'
 
@@ -145,6 +146,16 @@ def test_every_committed_notebook_passes():
 
 def test_every_page_shows_registered_formulas():
     assert gate.page_faults() == []
+
+
+def test_the_address_of_the_repository_belongs_in_two_files(monkeypatch, tmp_path):
+    monkeypatch.setattr(gate, "ROOT", tmp_path)
+    named = [tmp_path / name for name in ("_config.yml", "pyproject.toml", "README.md")]
+    for path in named:
+        path.write_text(f"see {repository()}\n", encoding="utf-8")
+    monkeypatch.setattr(gate, "project_files", lambda: named)
+    (fault,) = gate.file_faults()
+    assert fault.startswith("README.md:1 names the repository's address")
 
 
 def test_no_file_names_a_machine_or_the_repository():

@@ -77,7 +77,7 @@ def test_continuous_integration_runs_all_lanes():
     assert script.stat().st_mode & stat.S_IXUSR
     text = script.read_text(encoding="utf-8")
     assert text.rstrip().endswith("exec make lanes")
-    assert "tests/lanes.py test plain oldest" in MAKEFILE
+    assert "tests/lanes.py test plain oldest wheel" in MAKEFILE
     assert "set -eu" in text
 
 
@@ -99,6 +99,12 @@ def test_the_addresses_of_pages_and_copies_derive_from_the_repository():
     pages = (ROOT / ".github" / "workflows" / "pages.yml").read_text(encoding="utf-8")
     assert f"--initial-branch {config['repository']['branch']}" in pages
     assert config["repository"]["path_to_book"] == "book"
+
+
+def test_the_metadata_names_the_author_and_the_addresses_of_the_project():
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    assert PROJECT["authors"] == [{"name": config["author"]}]
+    assert PROJECT["urls"] == {"Book": website(), "Source": repository(), "Issues": f"{repository()}/issues"}
 
 
 def test_the_table_of_contents_names_every_page_once():

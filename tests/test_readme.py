@@ -1,0 +1,203 @@
+"""The README, sentence by sentence: each stands in a test, or among those that promise nothing that can be computed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+import companion
+from tests import lanes
+from tests.cuda.machine_code import ARCHITECTURES
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+ROOMS = ("apa", "dac", "layeract")
+
+#: What only announces the sentence after it, or says what is not there yet.
+SAY_NOTHING_TO_COMPUTE = {
+    "A textbook that runs.",
+    "| folder | holds |",
+    "- **Read.**",
+    "- **Run.**",
+    "- **Import.**",
+    "Two follow: response-adaptive activation, and activations of two arguments.",
+}
+
+_tested: set[str] = set()
+
+
+def says(*sentences: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The sentences that a test stands for."""
+    _tested.update(sentences)
+    return lambda test: test
+
+
+def sentences() -> set[str]:
+    """All sentences outside headings and blocks of code; a row of a table is one."""
+    prose = re.sub(r"^ *```.*?^ *```$|^#.*?$|^\| -.*?$", "\n", README, flags=re.DOTALL | re.MULTILINE)
+    blocks = re.split(r"\n\s*\n|\n(?=[|-])", prose)
+    lines = (" ".join(block.split()) for block in blocks)
+    return {sentence for line in lines for sentence in re.split(r"(?<=[.!?*])\s+(?=[A-Z`])", line) if sentence}
+
+
+def folder_of(row: str) -> Path:
+    return ROOT / row.split("`")[1]
+
+
+def make(*arguments: str) -> str:
+    command = ["make", "--dry-run", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_sentence_is_tested() -> None:
+    assert sentences() - _tested - SAY_NOTHING_TO_COMPUTE == set()
+    assert (_tested | SAY_NOTHING_TO_COMPUTE) - sentences() == set()
+
+
+@says(
+    "Five papers propose five ways to change what one artificial neuron does.",
+    "The book takes them one by one, three so far: it derives a mechanism, checks its formulas by machine, implements "
+    "it in the package `companion`, writes its CUDA kernel, and repeats experiments.",
+    "Three mechanisms stand, end to end: adaptive parametric activation (APA and AGLU), dendrite-activated connections "
+    "(DAC) and layer-level activation (LayerAct).",
+)
+def test_of_five_papers_three_have_everything() -> None:
+    preface = (ROOT / "book" / "preface.md").read_text(encoding="utf-8")
+    introduction = preface.split("\n\n")[1]
+    assert len(re.findall(r"\{cite:p\}`\w+`", introduction)) == 5
+    assert sorted(path.stem for path in (ROOT / "book" / "mechanisms").glob("*.ipynb")) == sorted(ROOMS)
+    for room in ROOMS:
+        here = ROOT / "companion" / room
+        assert all((here / f"{name}.py").is_file() for name in ("formulas", "op", "layers", "experiments"))
+        assert list(here.glob("*.cu"))
+        assert list((ROOT / "data" / "results").glob(f"{room}-*.json"))
+
+
+@says("What is printed is tested: formulas, outputs, figures, and the verdicts on the papers' claims.")
+def test_the_first_lane_tests_what_is_printed() -> None:
+    steps = {step.name: " ".join(step.command) for step in lanes.lanes("test")}
+    assert "book._tools.gate" in steps["gate"]
+    assert "--nbval" in steps["notebooks"]
+    assert "nbval-lax" not in steps["notebooks"]
+    assert steps["tests"].endswith(" tests")  # test_claims among them
+    assert (ROOT / "tests" / "test_claims.py").is_file()
+
+
+@says("On Linux with git, make, g++ and Python ≥ 3.11 (with venv):")
+def test_the_oldest_python_is_named() -> None:
+    assert PROJECT["requires-python"] == ">=3.11"
+    assert "3, 11" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_the_two_commands_do_what_their_comments_say() -> None:
+    (commands,) = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    book, tests = (line.split("#")[0].split()[1] for line in commands.splitlines())
+    assert "book._tools.build" in make(book)
+    assert "tests/lanes.py test" in make(tests)
+
+
+@says("The set-up takes about 6 GB in `.venv`.")
+def test_the_size_of_the_setup() -> None:
+    prefix = Path(sys.prefix)
+    if not (prefix / "ready").exists():
+        pytest.skip("this Python is not the one that `make setup` makes")
+    size = sum(file.lstat().st_size for file in prefix.rglob("*") if not file.is_dir())
+    assert 5.5 < size / 1e9 < 6.9
+
+
+@says("`make` alone lists the other commands.")
+def test_make_alone_lists_the_commands() -> None:
+    listed = set(re.findall(r"make (\w+)", make()))
+    declared = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert declared
+    assert listed == set(declared[1].split()) - {"help", "setup"}
+
+
+@says("`make serve`, or the published pages.")
+def test_the_book_is_served() -> None:
+    assert "http.server" in make("serve")
+    assert (ROOT / ".github" / "workflows" / "pages.yml").is_file()
+
+
+@says(
+    "Each chapter has a Colab button.",
+    "For conda and JupyterHub there is `environment.yml`.",
+    "On your own machine: `make book`, then open a notebook below `book/` with the Python in `.venv`.",
+)
+def test_there_are_three_places_to_run_it() -> None:
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    assert config["launch_buttons"]["colab_url"]
+    assert (ROOT / "environment.yml").is_file()
+    assert any(line.startswith("ipykernel") for line in PROJECT["optional-dependencies"]["book"])
+    assert list((ROOT / "book").glob("*/*.ipynb"))
+
+
+@says("`pip install .` needs nothing but PyTorch:")
+def test_the_package_needs_nothing_but_torch() -> None:
+    assert [line.partition(">=")[0] for line in PROJECT["dependencies"]] == ["torch"]
+    assert [step.name for step in lanes.lanes("wheel")] == ["environment", "build", "install", "example"]
+
+
+def test_the_example_runs() -> None:
+    (example,) = re.findall(r"^ *```python\n(.*?)^ *```", README, re.DOTALL | re.MULTILINE)
+    namespace: dict[str, object] = {}
+    exec(re.sub(r"^  ", "", example, flags=re.MULTILINE), namespace)
+    assert isinstance(namespace["activation"], companion.AGLU)
+
+
+@says('The extra `gpu` (`pip install ".[gpu]"`) adds CuPy and the book\'s CUDA kernels.')
+def test_the_extra_adds_cupy() -> None:
+    assert [line.startswith("cupy-cuda") for line in PROJECT["optional-dependencies"]["gpu"]] == [True]
+
+
+@says(
+    "| `book/` | chapters as executed notebooks; `book/_tools` executes, checks and copies them |",
+    "| `companion/` | the package: one folder for each mechanism, and what they share |",
+    "| `data/` | the papers' numbers, our results, the ledger of claims |",
+    "| `tests/` | mirrors `companion/` |",
+)
+def test_the_folders_hold_what_the_table_says() -> None:
+    assert all((ROOT / "book" / "_tools" / f"{name}.py").is_file() for name in ("execute", "gate", "colab"))
+    assert all((ROOT / "companion" / room).is_dir() for room in ROOMS)
+    held = {path.name for path in (ROOT / "data").iterdir()}
+    assert held == {"published", "results", "claims"}
+    rooms = {path.parent.name for path in (ROOT / "companion").glob("*/__init__.py")}
+    with_tests = {path.name for path in (ROOT / "tests").iterdir()} | {"surgery"}  # tests/test_surgery.py
+    assert rooms <= with_tests
+    assert (ROOT / "tests" / "test_surgery.py").is_file()
+    assert all(folder_of(row).is_dir() for row in sentences() if row.startswith("| `"))
+
+
+@says(
+    "No kernel has run on a GPU yet: they are compiled for five architectures and run in a simulator on the CPU.",
+)
+def test_no_result_comes_from_a_kernel_on_a_gpu() -> None:
+    assert len(ARCHITECTURES) == 5
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "data" / "results").glob("*.json")]
+    assert not any(re.search(r'"gpu": *"', text) for text in texts)
+
+
+@says("MIT.")
+def test_the_licence() -> None:
+    assert PROJECT["license"] == "MIT"
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
+
+
+@says(
+    "The papers' sentences and code are not part of this project; facts and numbers from them carry their source.",
+)
+def test_numbers_of_the_papers_carry_their_source() -> None:
+    for path in (ROOT / "data" / "published").glob("*.csv"):
+        paper, _, place = path.stem.partition("-")
+        assert paper in ROOMS
+        assert place
+    for path in (ROOT / "data" / "claims").glob("*.yaml"):
+        assert all(claim["source"] for claim in yaml.safe_load(path.read_text(encoding="utf-8")))
