@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from companion.cuda.op import backend
-from companion.experiments.provenance import code_stamp, environment, git_state
+from companion.experiments.provenance import environment, git_state
 from companion.experiments.runner import runs_path
 
 __all__ = ["MECHANISMS", "Competitor", "Subject", "main", "measure", "subject"]
@@ -101,13 +101,9 @@ class Subject:
 
 def subject(mechanism: str) -> Subject:
     """The subject of a room, or one of several."""
-    module = importlib.import_module(f"companion.{_room(mechanism)}.bench")
+    module = importlib.import_module(f"companion.{mechanism.partition('-')[0]}.bench")
     found: Subject = module.SUBJECTS[mechanism] if "-" in mechanism else module.SUBJECT
     return found
-
-
-def _room(mechanism: str) -> str:
-    return mechanism.partition("-")[0]
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -315,12 +311,12 @@ def _measured(what: Subject, device: str, most: int, repeats: int) -> dict[str, 
         "rows": [{k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()} for row in rows],
         "tuning": [],
         "chosen": [],
+        "smoke": [],
         "provenance": {
             **environment(device),
             "threads": torch.get_num_threads(),
             "duration_seconds": time.perf_counter() - started,
             "date": datetime.date.today().isoformat(),
-            "code": code_stamp(_room(what.name)),
             "git": git_state(),
         },
     }

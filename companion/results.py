@@ -78,7 +78,9 @@ def load(name: str, preset: str = "laptop") -> dict[str, Any]:
     Returns
     -------
     dict
-        Keys: experiment, preset, finished, description, settings, seeds, rows, tuning, chosen, provenance.
+        Keys: experiment, preset, finished, description, settings, seeds, rows, tuning, chosen, smoke (what the smoke
+        preset gave at the code that made the result), provenance; and outdated, a sentence, where today's code gives
+        other numbers.
 
     Raises
     ------

@@ -22,6 +22,7 @@ __all__ = [
     "constant",
     "cosine",
     "evaluate",
+    "listeners",
     "mean_squared_error",
     "one_cycle",
     "parameter_groups",
@@ -32,6 +33,9 @@ __all__ = [
 
 # Step and number of steps → what the learning rate is multiplied with.
 Schedule = Callable[[int, int], float]
+
+#: Called with the loss of every step, whichever network is trained.
+listeners: list[Callable[[Tensor], None]] = []
 
 
 def cosine(step: int, steps: int) -> float:
@@ -321,6 +325,8 @@ def train(
             rule.zero_grad(set_to_none=True)
             value.backward()  # type: ignore[no-untyped-call]
             rule.step()
+            for listener in listeners:
+                listener(value.detach())
             total += value.detach() * len(batch)
             step += 1
         losses.append(float(total) / len(data))

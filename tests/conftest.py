@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -100,3 +102,14 @@ def traced(fresh_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
         return compiler(model, fullgraph=fullgraph, dynamic=dynamic, backend="aot_eager")
 
     monkeypatch.setattr(torch, "compile", trace)
+
+
+@pytest.fixture(scope="module")
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The results of the smoke presets of the experiments that a file of tests names in KEYS."""
+    from companion.experiments import get, run
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COMPANION_RUNS", str(tmp_path_factory.mktemp("runs")))
+        patch.setenv("CI", "1")
+        return {name: json.loads(run(get(name), "smoke").read_text()) for name in request.module.KEYS}

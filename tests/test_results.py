@@ -18,13 +18,13 @@ def finished():
         "rows": [{"activation": "relu", "seed": 0, "test_accuracy": 0.5, "lam_by_layer": [0.1, None]}],
         "tuning": [],
         "chosen": [],
+        "smoke": [{"activation": "relu", "seed": 0, "first_losses": [2.3, None], "test_accuracy": 0.1}],
         "provenance": {
             "versions": {"python": "3.11", "torch": "2.11", "numpy": "2", "companion": "0.1.0"},
             "hardware": {"cpu": "A CPU", "gpu": None},
             "threads": 1,
             "duration_seconds": 1.5,
             "date": "2026-01-01",
-            "code": "0123456789abcdef",
             "git": {"commit": None, "dirty": True},
         },
     }
@@ -48,6 +48,11 @@ def test_data_path_holds_the_three_folders():
 def test_a_finished_result_loads_as_it_was_written(data, finished):
     save(data, finished)
     assert results.load("apa-toy") == finished
+
+
+def test_an_outdated_result_loads_with_its_reason(data, finished):
+    save(data, {**finished, "outdated": "Other batches."})
+    assert results.load("apa-toy")["outdated"] == "Other batches."
 
 
 def test_names_lists_the_results_of_one_preset(data, finished):
@@ -88,7 +93,11 @@ def _with_a_nested_cell(result):
     result["rows"][0]["extra"] = {"deep": 1}
 
 
-@pytest.mark.parametrize("damage", [_without_rows, _with_a_host, _with_a_nested_cell])
+def _outdated_without_a_reason(result):
+    result["outdated"] = ""
+
+
+@pytest.mark.parametrize("damage", [_without_rows, _with_a_host, _with_a_nested_cell, _outdated_without_a_reason])
 def test_the_schema_refuses_what_a_result_must_not_be(finished, damage):
     damaged = copy.deepcopy(finished)
     damage(damaged)

@@ -203,6 +203,15 @@ def test_a_watcher_sees_the_network_after_every_epoch():
     assert torch.equal(seen[2][1], model[1].weight)
 
 
+def test_listeners_hear_the_loss_of_every_step(monkeypatch):
+    heard = []
+    monkeypatch.setattr("companion.training.listeners", [heard.append])
+    losses = train(classifier(), blobs(), epochs=2, learning_rate=0.1, batch_size=45)
+    assert len(heard) == 4
+    assert not any(loss.requires_grad for loss in heard)
+    assert losses == pytest.approx([float(sum(heard[:2])) / 2, float(sum(heard[2:])) / 2])
+
+
 def test_a_watcher_can_end_the_training():
     losses = train(classifier(), blobs(), epochs=5, learning_rate=0.1, after_epoch=lambda epoch: epoch == 2)
     assert len(losses) == 2

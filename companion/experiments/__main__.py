@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from companion import results
 from companion.experiments import runner
-from companion.experiments.provenance import code_stamp
+from companion.experiments.provenance import differences
 from companion.experiments.registry import Experiment, experiments, get
 from companion.experiments.tables import table
 
@@ -27,6 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
 
     command = commands.add_parser("list", help="the experiments and which results are finished")
+    command.add_argument("--check", action="store_true", help="run smoke presets: which results are outdated?")
     command.set_defaults(command=_list)
 
     command = commands.add_parser("run", help="run an experiment")
@@ -51,18 +52,19 @@ def _list(options: argparse.Namespace) -> None:
     for experiment in experiments():
         print(f"{experiment.name}: {experiment.description}")
         for preset in experiment.presets:
-            print(f"    {preset}: {_state(experiment, preset)}")
+            print(f"    {preset}: {_state(experiment, preset, options.check)}")
 
 
-def _state(experiment: Experiment, preset: str) -> str:
+def _state(experiment: Experiment, preset: str, check: bool) -> str:
     try:
         result, origin = runner.find(experiment.name, preset)
     except FileNotFoundError:
         return "no finished result"
-    code = (
-        "" if result["provenance"]["code"] == code_stamp(experiment.mechanism) else ", by code that has changed since"
-    )
-    return f"finished on {result['provenance']['date']} with {len(result['seeds'])} seeds ({origin}{code})"
+    reason = result.get("outdated", "")
+    if check and preset != "smoke":
+        reason = reason or "; ".join(differences(experiment, result["smoke"], runner.smoke(experiment))[:1])
+    mark = f", outdated: {reason}" if reason else ""
+    return f"finished on {result['provenance']['date']} with {len(result['seeds'])} seeds ({origin}{mark})"
 
 
 def _run(options: argparse.Namespace) -> None:

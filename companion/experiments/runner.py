@@ -1,9 +1,12 @@
 """Runs an experiment job by job. Whatever has been computed survives a kill, and nothing is counted twice.
 
 Each finished job is one file, written under another name and then moved to its own, so that it exists whole
-or not at all. Its name is a hash of the job, of the code, of the versions and of the hardware: a part that
-other code or another machine made has another name and is never read. The result is put together from the
+or not at all. Its name is a hash of the job, of the package's sources, of the versions and of the hardware: a part
+that other code or another machine made has another name and is never read. The result is put together from the
 list of jobs, not from what lies in the folder.
+
+A result outlives the sources that made it. So it stores what the smoke preset gave beside it, and
+`companion.experiments.provenance.differences` says whether today's code still gives that.
 """
 
 import contextlib
@@ -20,19 +23,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from companion import results
-from companion.experiments.provenance import code_stamp, environment, git_state
+from companion import results, training
+from companion.experiments.provenance import environment, git_state, sources
 from companion.experiments.registry import Case, Experiment, Job, Row
 
-__all__ = ["find", "promote", "run", "runs_path"]
+__all__ = ["find", "promote", "run", "runs_path", "smoke"]
 
 _THREADS = 1
+# Of every training of a smoke preset, so many losses are kept.
+_FIRST = 2
 
 
 def runs_path() -> Path:
@@ -50,7 +56,8 @@ def run(
 ) -> Path:
     """Run an experiment to its end and write the result.
 
-    Every job runs on one thread, so that its numbers do not depend on how many processors there are.
+    Every job runs on one thread, so that its numbers do not depend on how many processors there are. The smoke preset
+    runs first: its rows, which hold the losses of the first steps as well, become part of the result.
 
     Parameters
     ----------
@@ -87,6 +94,9 @@ def run(
     if settings.get("device") == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"{experiment.name} {preset} needs a CUDA GPU, and torch finds none")
 
+    # Before anything is computed: what changes on the disk from here on is not what this process runs.
+    code = sources()
+    beside = [] if preset == "smoke" else smoke(experiment)
     target = runs_path() / f"{experiment.name}-{preset}.json"
     folder = target.with_suffix("")
     if not resume:
@@ -94,7 +104,7 @@ def run(
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     machine = environment(settings.get("device", "cpu"))
-    session = _Session(experiment, settings, folder, machine, code_stamp(experiment.mechanism), workers)
+    session = _Session(experiment, preset, settings, folder, machine, code, workers)
     cases = experiment.cases(settings)
     tuning = session.tune(cases, rates, tuning_seeds)
     chosen = [{**case, **_best(case, tuning, rates, experiment.one_rate_for)} for case in cases] if tuning else []
@@ -110,18 +120,35 @@ def run(
         "rows": rows,
         "tuning": tuning,
         "chosen": chosen,
+        "smoke": beside,
         "provenance": {
             **machine,
             "threads": _THREADS,
             "duration_seconds": round(session.seconds, 1),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "code": session.stamp,
             "git": git_state(),
         },
     }
     results.check(result, target.name)
     _write(target, result)
     return target
+
+
+def smoke(experiment: Experiment) -> list[Row]:
+    """Return what an experiment's smoke preset gives on this machine.
+
+    Parameters
+    ----------
+    experiment : Experiment
+        What to run, unless these sources have run it here before.
+
+    Returns
+    -------
+    list of dict
+        Its rows, each with ``first_losses``.
+    """
+    rows: list[Row] = json.loads(run(experiment, "smoke", resume=True).read_text(encoding="utf-8"))["rows"]
+    return rows
 
 
 def find(name: str, preset: str) -> tuple[dict[str, Any], str]:
@@ -199,10 +226,11 @@ class _Session:
     """One run: what is run, where its parts lie, and who computes them."""
 
     experiment: Experiment
+    preset: str
     settings: dict[str, Any]
     folder: Path
     machine: dict[str, Any]
-    stamp: str
+    sources: str
     workers: int
     seconds: float = 0.0
 
@@ -221,7 +249,8 @@ class _Session:
         """Return the rows of each case, rate and seed; `rates` has a list per case."""
         pairs = [(case, rate) for case, own in zip(cases, rates, strict=True) for rate in own]
         jobs = [self.job("evaluation", case, seed, rate) for case, rate in pairs for seed in seeds]
-        outcomes = self.finish(jobs, self.experiment.measure, "evaluation")
+        measure = self.experiment.measure
+        outcomes = self.finish(jobs, partial(_listen, measure) if self.preset == "smoke" else measure, "evaluation")
         return [
             {**job.case, "seed": job.seed, **_rate(job), **row}
             for job, rows in zip(jobs, outcomes, strict=True)
@@ -240,7 +269,7 @@ class _Session:
         missing = {path: job for path, job in zip(paths, jobs, strict=True) if path not in done}
         bar = tqdm(
             self.compute(missing, work),
-            desc=f"{self.experiment.name} {stage}",
+            desc=f"{self.experiment.name} {self.preset} {stage}",
             total=len(paths),
             initial=len(done),
             file=sys.stderr,
@@ -253,7 +282,7 @@ class _Session:
 
     def part(self, job: Job) -> Path:
         """Return the file of a job: its name is bound to all that the outcome depends on."""
-        key = hashlib.sha256(_canonical([job.as_dict(), self.stamp, self.machine])).hexdigest()
+        key = hashlib.sha256(_canonical([job.as_dict(), self.sources, self.machine])).hexdigest()
         return self.folder / f"{key[:32]}.json"
 
     def compute(self, missing: dict[Path, Job], work: Callable[[Job], Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -266,7 +295,7 @@ class _Session:
             self.workers,
             multiprocessing.get_context("spawn"),
             initializer=_prepare_worker,
-            initargs=(self.experiment.mechanism, self.stamp),
+            initargs=(self.sources,),
         )
         try:
             futures = {pool.submit(_execute, work, job, path): path for path, job in missing.items()}
@@ -280,6 +309,21 @@ def _rate(job: Job) -> Row:
     return {} if job.learning_rate is None else {"learning_rate": job.learning_rate}
 
 
+def _listen(measure: Callable[[Job], list[Row]], job: Job) -> list[Row]:
+    """Return the rows of a job, each with the losses of the first steps of its training."""
+    losses: list[float] = []
+
+    def listener(loss: torch.Tensor) -> None:
+        if len(losses) < _FIRST:
+            losses.append(float(loss))
+
+    training.listeners.append(listener)
+    try:
+        return [{**row, "first_losses": losses} for row in measure(job)]
+    finally:
+        training.listeners.remove(listener)
+
+
 def _execute(work: Callable[[Job], Any], job: Job, path: Path) -> dict[str, Any]:
     start = time.perf_counter()
     outcome = _without_infinities(work(job))
@@ -289,9 +333,9 @@ def _execute(work: Callable[[Job], Any], job: Job, path: Path) -> dict[str, Any]
     return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
-def _prepare_worker(mechanism: str, stamp: str) -> None:
-    # A worker imports what lies on the disk now, which may be newer than what its parent has stamped.
-    if code_stamp(mechanism) != stamp:
+def _prepare_worker(expected: str) -> None:
+    # A worker imports what lies on the disk now, which may be newer than what its parent imported.
+    if sources() != expected:
         raise RuntimeError("the code has changed since this run began; run it again with --resume")
     torch.set_num_threads(_THREADS)
     parent = multiprocessing.parent_process()

@@ -7,6 +7,7 @@ import torch
 from companion.apa.experiments import PublishedGradientAGLU
 from companion.apa.layers import AGLU
 from companion.experiments import get, run
+from tests.experiments.committed import assert_current, committed
 
 # The keys that the claims read.
 KEYS = {
@@ -19,13 +20,10 @@ KEYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory):
+@pytest.fixture
+def smoke(results):
     """The rows of every experiment's smoke preset."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COMPANION_RUNS", str(tmp_path_factory.mktemp("runs")))
-        patch.setenv("CI", "1")
-        return {name: json.loads(run(get(name), "smoke").read_text())["rows"] for name in KEYS}
+    return {name: result["rows"] for name, result in results.items()}
 
 
 @pytest.mark.parametrize("name", KEYS)
@@ -40,6 +38,11 @@ def test_every_experiment_runs_and_gives_the_rows_that_the_claims_read(smoke, na
             "ks_gumbel",
         }:
             assert 0 <= row[key] <= 1
+
+
+@pytest.mark.parametrize("name", committed("apa"))
+def test_a_committed_result_is_by_code_that_gives_the_same_numbers_today(results, name):
+    assert_current(name, results)
 
 
 @pytest.mark.parametrize("name", ["apa-digits", "apa-attention"])

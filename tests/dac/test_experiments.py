@@ -14,6 +14,7 @@ from companion.dac.experiments import changes, comparisons, error_rates
 from companion.experiments import Job, get, run
 from companion.experiments.classification import fit, validation_accuracy
 from companion.training import parameter_groups
+from tests.experiments.committed import assert_current, committed
 
 # The keys that claims and chapter read.
 KEYS = {
@@ -32,15 +33,6 @@ KEYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """The results of every experiment's smoke preset."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COMPANION_RUNS", str(tmp_path_factory.mktemp("runs")))
-        patch.setenv("CI", "1")
-        return {name: json.loads(run(get(name), "smoke").read_text()) for name in KEYS}
-
-
 def job_of(name, case, seed=0, rate=0.01, preset="smoke", **changes):
     kept = {**get(name).presets[preset], **changes}
     settings = {key: value for key, value in kept.items() if key not in ("seeds", "learning_rates", "tuning_seeds")}
@@ -53,6 +45,11 @@ def test_every_experiment_runs_and_gives_the_rows_that_are_read(results, name):
     assert len(result["rows"]) == len(get(name).cases(result["settings"])) * len(result["seeds"])
     for row in result["rows"]:
         assert row.keys() >= KEYS[name] | set(get(name).columns)
+
+
+@pytest.mark.parametrize("name", committed("dac"))
+def test_a_committed_result_is_by_code_that_gives_the_same_numbers_today(results, name):
+    assert_current(name, results)
 
 
 def test_the_same_seed_gives_the_same_rows(results, tmp_path, monkeypatch):

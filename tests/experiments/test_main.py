@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import signal
@@ -29,6 +30,26 @@ def test_list_names_every_experiment_and_what_is_finished(runs, capsys):
     run(get("apa-digits"), "smoke", seeds=1)
     assert main(["list"]) == 0
     assert "smoke: finished on" in capsys.readouterr().out
+
+
+def test_list_says_which_results_are_outdated_when_it_is_asked_or_when_they_say_so(runs, capsys, monkeypatch):
+    digits = get("apa-digits")
+    smoke = digits.presets["smoke"]
+    small = dataclasses.replace(digits, presets={"smoke": smoke, "laptop": {**smoke, "activations": ["relu"]}})
+    monkeypatch.setattr("companion.experiments.__main__.experiments", lambda: [small])
+    path = run(small, "laptop", seeds=1)
+    result = json.loads(path.read_text())
+
+    def listed(*arguments, **changes):
+        path.write_text(json.dumps({**result, **changes}))
+        assert main(["list", *arguments]) == 0
+        return capsys.readouterr().out.splitlines()[-1]
+
+    other = [{**row, "test_accuracy": 0.9} for row in result["smoke"]]
+    assert listed("--check").endswith("with 1 seeds (runs)")
+    assert "(runs, outdated: test_accuracy of row 0 was 0.9 and is" in listed("--check", smoke=other)
+    assert listed(smoke=other).endswith("(runs)")
+    assert listed(outdated="Other batches.").endswith("(runs, outdated: Other batches.)")
 
 
 def test_run_ends_with_the_table_and_table_shows_it_again(runs, capsys):

@@ -15,6 +15,7 @@ from companion.experiments.classification import Fitted, fit, validation_accurac
 from companion.layeract import experiments
 from companion.layeract.experiments import comparisons
 from companion.models import Standardise
+from tests.experiments.committed import assert_current, committed
 
 EPOCHS = (1, 40, 80)
 ACCURACIES = {"accuracy_clean", *(f"accuracy_{name}" for name in CORRUPTIONS)}
@@ -32,15 +33,6 @@ KEYS = {
     "layeract-cifar10": {"activation", "seed", "network", *ACCURACIES},
     "layeract-cifar100": {"activation", "seed", "network", *ACCURACIES},
 }
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """The results of every experiment's smoke preset."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COMPANION_RUNS", str(tmp_path_factory.mktemp("runs")))
-        patch.setenv("CI", "1")
-        return {name: json.loads(run(get(name), "smoke").read_text()) for name in KEYS}
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +60,11 @@ def test_every_experiment_runs_and_gives_the_rows_that_the_claims_read(results, 
     for row in result["rows"]:
         assert row.keys() >= KEYS[name] | set(get(name).columns)
         assert all(0 <= row[key] <= 1 for key in row if key.startswith("accuracy"))
+
+
+@pytest.mark.parametrize("name", committed("layeract"))
+def test_a_committed_result_is_by_code_that_gives_the_same_numbers_today(results, name):
+    assert_current(name, results)
 
 
 def test_the_same_seed_gives_the_same_rows(mnist, tmp_path, monkeypatch):
