@@ -107,7 +107,7 @@ def test_a_killed_run_resumes_with_nothing_lost_or_counted_twice(runs):
     )
     folder = runs / "apa-digits-smoke"
     # Killed in the midst of the evaluation: the 8 tuning jobs and some of the 24 others are done.
-    wait_until(lambda: len(list(folder.glob("*.json"))) > 10, seconds=120)
+    wait_until(lambda: len(list(folder.glob("*.json"))) > 10, seconds=300)
     workers = children(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()
