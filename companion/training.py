@@ -274,7 +274,9 @@ def train(
         "bfloat16": the network runs under autocast. Weights, optimiser, loss and running statistics stay in float32.
     compiled : bool
         Whole batches go through torch.compile, as one graph. A smaller last batch does not: it would be a second
-        graph, as long in the making as the first.
+        graph, as long in the making as the first. A process that is killed while it compiles may leave a broken file in
+        torch's cache, which fails the next one: what may be killed should have a folder of its own in
+        ``TORCHINDUCTOR_CACHE_DIR``.
     after_epoch : callable, optional
         Called with the number of the epoch, from 1, when it is over: to watch a network while it learns. If it returns
         true, the training ends.

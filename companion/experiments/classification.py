@@ -13,6 +13,16 @@ Settings that may be absent:
     [0, 1], and so do crops and noise; the network's first layer standardises. "none": nothing does.
 ``milestones``
     Fractions of the training after which the learning rate is a tenth of what it was; absent: a cosine.
+``one_cycle``
+    True: one cycle of the learning rate (`companion.training.one_cycle`) instead of either.
+``precision``, ``compiled``
+    As in `companion.training.train`. Only training is mixed and compiled: what is measured afterwards is computed in
+    float32, operator by operator.
+``channels_last``
+    True: weights, and so feature maps, lie in memory with the channels last.
+``tuning``
+    What is different while a learning rate is tuned, for example {"epochs": 5}: settings that take the place of
+    those of the same name.
 ``folds``
     Number of folds for cross-validation, instead of ``validation``: fold number seed validates.
 ``train_size``, ``validation_size``
@@ -25,9 +35,10 @@ Settings that may be absent:
     "kernels": weight decay only for the weights of linear operators. "all" (as if absent): as modules say.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,7 +46,7 @@ from torch.nn import functional as F
 
 from companion import datasets, models
 from companion.experiments.registry import Job
-from companion.training import cosine, evaluate, staircase, train
+from companion.training import Schedule, cosine, evaluate, one_cycle, staircase, train
 
 __all__ = ["Fitted", "fit", "validation_accuracy"]
 
@@ -87,7 +98,7 @@ def fit(
     Fitted
         The network and its data.
     """
-    settings = job.settings
+    settings = _settings(job)
     device = torch.device(settings["device"])
     splits = _splits(job)
     standardisation = (
@@ -103,7 +114,10 @@ def fit(
         model = convert(model)
     if standardisation is not None:
         model = nn.Sequential(standardisation, model)
-    fitted = Fitted(model.to(device), splits)
+    model = model.to(device)
+    if settings.get("channels_last", False):
+        model = model.to(memory_format=torch.channels_last)
+    fitted = Fitted(model, splits)
     train(
         fitted.model,
         splits.train,
@@ -114,15 +128,28 @@ def fit(
         decay=settings.get("decay", "all"),
         seed=job.seed,
         augment=datasets.random_crop_and_mirror if settings["augment"] else None,
-        schedule=staircase(settings["milestones"]) if "milestones" in settings else cosine,
+        schedule=_schedule(settings),
+        precision=settings.get("precision", "float32"),
+        compiled=settings.get("compiled", False),
         after_epoch=partial(watch, fitted) if watch else None,
     )
     return fitted
 
 
+def _settings(job: Job) -> dict[str, Any]:
+    """Return the settings of a job's stage."""
+    return {**job.settings, **(job.settings.get("tuning", {}) if job.stage == "tuning" else {})}
+
+
+def _schedule(settings: Mapping[str, Any]) -> Schedule:
+    if settings.get("one_cycle", False):
+        return one_cycle
+    return staircase(settings["milestones"]) if "milestones" in settings else cosine
+
+
 def _splits(job: Job) -> datasets.Splits:
     """Return a job's data on the CPU."""
-    settings = job.settings
+    settings = _settings(job)
     place = settings.get("standardise", "data")
     if place not in ("data", "network", "none"):
         raise ValueError(f"standardise is {place!r}; allowed are data, network, none")

@@ -77,7 +77,8 @@ class Experiment:
         One sentence: what is compared on what.
     presets : mapping of str to mapping
         Settings by preset: "smoke" (seconds, for tests), "laptop" (minutes on two cores, real data), "full";
-        "excerpt": some cases of "full", nothing else reduced.
+        "excerpt": some cases of "full" on two cores, nothing else reduced but, where the experiment says so, the
+        schedule to a tenth.
         Each needs "seeds" (how many); where it is to be tuned also "learning_rates" and "tuning_seeds" (lists).
         The rest is the experiment's own.
     cases : callable

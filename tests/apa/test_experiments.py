@@ -4,9 +4,11 @@ import math
 import pytest
 import torch
 
+from companion import datasets
+from companion.apa import experiments
 from companion.apa.experiments import PublishedGradientAGLU
 from companion.apa.layers import AGLU
-from companion.experiments import get, run
+from companion.experiments import Job, classification, get, run
 from tests.experiments.committed import assert_current, committed
 
 # The keys that the claims read.
@@ -17,6 +19,7 @@ KEYS = {
     "apa-attention": {"imbalance", "seed", "gate", "entropy_frequent", "entropy_rare", "response_rare"},
     "apa-lambda-gradient": {"gradient", "imbalance", "seed", "test_accuracy", "final_loss", "lam", "kappa"},
     "apa-cifar100-lt": {"variant", "imbalance", "seed", "test_accuracy", "few_accuracy", "many_accuracy"},
+    "apa-cifar10-lt": {"activation", "gradient", "imbalance", "seed", "test_accuracy", "few_accuracy", "many_accuracy"},
 }
 
 
@@ -124,3 +127,85 @@ def test_both_variants_of_one_seed_start_alike(smoke):
         by_seed.setdefault((row["imbalance"], row["seed"], row["learning_rate"]), []).append(row["kappa"])
     for kappas in by_seed.values():
         assert max(kappas) - min(kappas) < 0.02
+
+
+@pytest.mark.parametrize("init", [(1.0, 1.0), (1.3, 0.2)])
+def test_the_published_gradient_of_bfloat16_is_computed_in_float32(init):
+    layer = PublishedGradientAGLU(init=init)
+    rounded = torch.linspace(-3, 4, 500).bfloat16()
+    results = []
+    for z in (rounded.clone(), rounded.float()):
+        out = layer(z.requires_grad_())
+        results.append([out, *torch.autograd.grad(out.float().sum(), (z, layer.kappa, layer.raw_lam))])
+        assert out.dtype == z.dtype
+    for low, high in zip(*results, strict=True):
+        torch.testing.assert_close(low.float(), high.to(low.dtype).float(), rtol=1e-5, atol=1e-6)
+
+
+LONG_TAIL = get("apa-cifar10-lt")
+
+
+def test_the_long_tail_has_all_its_images_where_it_is_evaluated_and_a_tenth_fewer_where_it_is_tuned(monkeypatch):
+    """With CIFAR-10's labels; each image is the number of its row."""
+    rows = torch.arange(50_000.0)[:, None, None, None]
+    parts = {
+        True: datasets.Part(rows, torch.arange(50_000) % 10),
+        False: datasets.Part(rows[:100], torch.arange(100) % 10),
+    }
+    monkeypatch.setattr(datasets, "_torchvision_part", lambda name, folder, train: parts[train])
+    seen = {}
+
+    def fit_(job, activation):
+        seen[job.stage] = classification._splits(job)
+
+    monkeypatch.setattr(experiments, "fit", fit_)
+    settings = LONG_TAIL.presets["excerpt"] | {"standardise": "none"}
+    for stage in ("tuning", "evaluation"):
+        experiments._fit_long_tail(Job("apa-cifar10-lt", stage, LONG_TAIL.cases(settings)[0], settings, 7, 0.1))
+    tuning, evaluation = seen["tuning"], seen["evaluation"]
+    assert torch.bincount(evaluation.train.targets).sort().values.tolist() == [
+        *(50, 83, 139, 232, 387, 645, 1077, 1796, 2997, 5000)
+    ]
+    assert (len(evaluation.train), len(evaluation.validation)) == (12_406, 0)
+    assert (len(tuning.train), int(torch.bincount(tuning.train.targets).max())) == (11_165, 4_500)
+    assert torch.bincount(tuning.validation.targets).tolist() == [500] * 10
+    assert not set(tuning.train.inputs.flatten().tolist()) & set(tuning.validation.inputs.flatten().tolist())
+
+
+def long_tail_job(stage, case):
+    """A job of the excerpt, as it is but for digits, a smaller network, and two whole batches and a rest."""
+    settings = LONG_TAIL.presets["excerpt"] | {"dataset": "digits", "network": "resnet8_half", "epochs": 1}
+    settings["tuning"] = settings["tuning"] | {"epochs": 1}
+    return Job("apa-cifar10-lt", stage, case, settings, 0, 0.15)
+
+
+LONG_TAIL_CASES = LONG_TAIL.cases(LONG_TAIL.presets["excerpt"])
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("case", LONG_TAIL_CASES, ids=lambda case: f"{case['activation']}-{case['gradient']}")
+def test_every_case_of_the_long_tail_is_tuned_and_measured_the_way_it_will_be(case):
+    assert 0 <= LONG_TAIL.validate(long_tail_job("tuning", case)) <= 1
+    [row] = LONG_TAIL.measure(long_tail_job("evaluation", case))
+    assert all(0 <= row[key] <= 1 for key in LONG_TAIL.columns)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+    for key in ("lam_by_layer", "kappa_by_layer"):
+        assert len(row.get(key, [])) == (7 if case["activation"] == "aglu" else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
+def test_generated_code_trains_a_network_with_the_published_gradient():
+    fitted = experiments._fit_long_tail(long_tail_job("evaluation", LONG_TAIL_CASES[-1]))
+    assert all(parameter.isfinite().all() for parameter in fitted.model.parameters())
+
+
+def test_both_gradients_share_their_rate_and_the_others_have_their_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPANION_RUNS", str(tmp_path))
+    monkeypatch.setenv("CI", "1")
+    result = json.loads(run(LONG_TAIL, "smoke", seeds=1).read_text())
+    rates = {(row["activation"], row["gradient"]): row for row in result["chosen"]}
+    assert len(rates) == 4
+    assert {key: rates["aglu", "true"][key] for key in ("learning_rate", "score")} == {
+        key: rates["aglu", "published"][key] for key in ("learning_rate", "score")
+    }

@@ -98,6 +98,46 @@ def test_the_comparison_tunes_every_activation_alike(results):
     assert tried == {(a, rate, 1000) for a in ("relu", "la_silu") for rate in (0.03, 0.1)}
 
 
+def excerpt_job(stage, case):
+    """A job of the excerpt, as it is but for digits, a smaller network, and one whole batch and a rest of 2."""
+    settings = settings_of("layeract-cifar10", "excerpt", dataset="digits", train_size=130, epochs=1)
+    settings["tuning"] = {"epochs": 1}
+    return Job("layeract-cifar10", stage, {**case, "network": "resnet8_half"}, settings, 0, 0.15)
+
+
+EXCERPT_CASES = get("layeract-cifar10").cases(get("layeract-cifar10").presets["excerpt"])
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("case", EXCERPT_CASES, ids=lambda case: case["activation"])
+def test_every_case_of_the_excerpt_is_tuned_and_measured_the_way_it_will_be(case):
+    experiment = get("layeract-cifar10")
+    assert 0 <= experiment.validate(excerpt_job("tuning", case)) <= 1
+    [row] = experiment.measure(excerpt_job("evaluation", case))
+    assert row.keys() == ACCURACIES
+    assert all(0 <= value <= 1 for value in row.values())
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fresh_compiler")
+def test_generated_code_trains_a_network_of_the_excerpt():
+    [case] = [case for case in EXCERPT_CASES if case["activation"] == "la_silu"]
+    fitted = experiments._fit(excerpt_job("evaluation", case))
+    assert all(parameter.isfinite().all() for parameter in fitted.model.parameters())
+    assert all(p.is_contiguous(memory_format=torch.channels_last) for p in fitted.model.parameters() if p.ndim == 4)
+
+
+def test_the_excerpt_differs_from_the_full_preset_in_schedule_and_arithmetic_alone():
+    presets = get("layeract-cifar10").presets
+    full, excerpt = presets["full"], presets["excerpt"]
+    differing = {key for key in full.keys() | excerpt.keys() if full.get(key) != excerpt.get(key)}
+    schedule = {"epochs", "milestones", "one_cycle", "learning_rates", "tuning_seeds", "tuning"}
+    assert differing == {"networks", "activations", "device", "precision", "compiled", "channels_last", *schedule}
+    assert set(excerpt["networks"]) < set(full["networks"])
+    assert set(excerpt["activations"]) < set(full["activations"])
+
+
 POINTS = torch.linspace(-7, 7, 57, dtype=torch.float64)
 ELEMENT_LEVEL = {
     "relu": lambda y: y.clamp(min=0),
