@@ -15,27 +15,26 @@ HEAVY = [
 ]
 
 
-def modules_after(statement: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has after a statement."""
-    code = f"import sys\n{statement}\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+def modules_after(*statements: str) -> list[set[str]]:
+    """The top-level modules that a fresh interpreter has after each of these statements."""
+    say = "print(*{name.partition('.')[0] for name in sys.modules})"
+    code = "\n".join(["import sys", *(f"{statement}\n{say}" for statement in statements)])
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert result.stderr == ""
-    return set(result.stdout.split())
+    return [set(line.split()) for line in result.stdout.splitlines()]
 
 
-def test_importing_the_package_imports_torch_and_nothing_heavy() -> None:
-    torch_alone = modules_after("import torch")
-    for statement in ("import companion", "import companion.functional", "from companion import AGLU, backend"):
-        brought = modules_after(statement) - torch_alone
-        assert "companion" in brought
-        assert not brought.intersection(HEAVY)
-
-
-def test_computing_on_a_cpu_brings_no_more() -> None:
-    use = "import torch; from {place} import {name} as f; f(torch.zeros(2, requires_grad=True){rest}).sum().backward()"
-    torch_alone = modules_after(use.format(place="torch.nn.functional", name="silu", rest=""))
-    brought = modules_after(use.format(place="companion.functional", name="aglu", rest=", 1.0, 1.0")) - torch_alone
-    assert not brought.intersection(HEAVY)
+def test_importing_the_package_and_computing_bring_torch_and_nothing_heavy() -> None:
+    use = "{}(torch.zeros(2, requires_grad=True){}).sum().backward()"
+    alone, *imported, with_torchs_own, with_ours = modules_after(
+        "import torch",
+        *("import companion", "import companion.functional", "from companion import AGLU, backend"),
+        use.format("torch.nn.functional.silu", ""),
+        use.format("companion.functional.aglu", ", 1.0, 1.0"),
+    )
+    for modules, before in (*((modules, alone) for modules in imported), (with_ours, with_torchs_own)):
+        assert "companion" in modules - alone
+        assert not (modules - before).intersection(HEAVY)
 
 
 def test_importing_and_computing_needs_no_numpy() -> None:

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 import companion
 from companion.apa.reference import CHUNK
 from companion.functional import aglu, apa
+from tests.together import together
 
 FUNCTIONS = {"apa": apa, "aglu": aglu}
 INF, NAN = math.inf, math.nan
@@ -132,7 +133,7 @@ def test_third_derivatives(function: Callable[..., Tensor]) -> None:
     assert gradgradcheck(slopes, (z, kappa, lam))
 
 
-@pytest.mark.parametrize("form", ["scalar", "channels", "mixed"])
+@together("form", ["scalar", "channels", "mixed"])
 def test_second_derivatives_in_float32_agree_with_double_precision(
     backend: str, device: str, function: Callable[..., Tensor], form: str
 ) -> None:
@@ -149,7 +150,7 @@ def test_second_derivatives_in_float32_agree_with_double_precision(
         torch.testing.assert_close(one.cpu().double(), other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("wanted", list(itertools.product([False, True], repeat=3)), ids=str)
+@together("wanted", itertools.product([False, True], repeat=3))
 def test_only_what_requires_a_gradient_gets_one(
     backend: str, device: str, function: Callable[..., Tensor], wanted: tuple[bool, bool, bool]
 ) -> None:
@@ -207,14 +208,13 @@ LAYOUTS: dict[str, Callable[[], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("form", ["scalar", "channels", "mixed"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@together("layout, form", itertools.product(LAYOUTS, ["scalar", "channels", "mixed"]))
 def test_every_layout(backend: str, device: str, function: Callable[..., Tensor], layout: str, form: str) -> None:
     assert_equals_double_precision(function, LAYOUTS[layout]().to(device), form)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("layout", ["contiguous", "misaligned", "two dimensions", "two dimensions, odd"])
+@together("layout", ["contiguous", "misaligned", "two dimensions", "two dimensions, odd"])
 def test_every_layout_in_16_bits(
     backend: str, device: str, function: Callable[..., Tensor], layout: str, dtype: torch.dtype
 ) -> None:
@@ -222,7 +222,7 @@ def test_every_layout_in_16_bits(
         assert_equals_double_precision(function, LAYOUTS[layout]().to(device, dtype), form)
 
 
-@pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])
+@together("dim", [0, 1, 2, -1, -3])
 def test_channels_along_any_dimension(backend: str, device: str, function: Callable[..., Tensor], dim: int) -> None:
     assert_equals_double_precision(function, torch.randn(3, 4, 5, device=device), "channels", dim)
 
@@ -256,8 +256,7 @@ def test_every_length_and_every_start_backward(backend: str, device: str) -> Non
         torch.testing.assert_close(got[1].double().cpu(), by_kappa, rtol=2e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (4, 0), (2, 0, 3), (2, 3, 0)], ids=str)
-@pytest.mark.parametrize("form", ["scalar", "channels"])
+@together("shape, form", itertools.product([(0,), (0, 3), (4, 0), (2, 0, 3), (2, 3, 0)], ["scalar", "channels"]))
 def test_empty_tensors(
     backend: str, device: str, function: Callable[..., Tensor], shape: tuple[int, ...], form: str
 ) -> None:
@@ -501,7 +500,7 @@ LIMITS_TABLE = [
 
 
 @pytest.mark.parametrize("form", ["number", "scalar", "channels"])
-@pytest.mark.parametrize(("z", "kappa", "lam", "apa_limit", "aglu_limit"), LIMITS_TABLE)
+@together("z, kappa, lam, apa_limit, aglu_limit", LIMITS_TABLE)
 def test_limits(
     backend: str, device: str, form: str, z: float, kappa: float, lam: float, apa_limit: float, aglu_limit: float
 ) -> None:
@@ -537,7 +536,7 @@ def test_the_gradient_by_lambda_at_0_is_that_of_the_gumbel_limit(backend: str, d
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
-@pytest.mark.parametrize("which", [0, 1, 2])
+@together("which", [0, 1, 2])
 def test_nan_gives_nan(
     backend: str, device: str, function: Callable[..., Tensor], which: int, dtype: torch.dtype
 ) -> None:
@@ -620,7 +619,7 @@ BAD: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@together("case", BAD)
 def test_bad_input_is_refused(function: Callable[..., Tensor], case: str) -> None:
     arguments, kind, message = BAD[case]
     with pytest.raises(kind) as caught:

@@ -1,7 +1,9 @@
 """The rendered book, and a browser that reads it."""
 
+import fcntl
 import functools
 import http.server
+import os
 import shutil
 import threading
 
@@ -25,9 +27,18 @@ ARGUMENTS = [
 
 
 @pytest.fixture(scope="session")
-def site():
-    """The folder of the rendered pages, built from the sources as they are now."""
-    return build()
+def site(tmp_path_factory):
+    """The folder of the rendered pages, built from the sources as they are now: from nothing, once for all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "book"
+    folder.mkdir(exist_ok=True)
+    with (folder / "one at a time").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        finished = folder / "finished"
+        if not finished.exists():
+            build(folder)
+            finished.touch()
+    return folder / "_build" / "html"
 
 
 @pytest.fixture(scope="session")

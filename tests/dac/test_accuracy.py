@@ -15,6 +15,7 @@ from torch import Tensor
 from companion.dac import op
 from companion.dac.reference import ACTIVATIONS
 from companion.functional import dac_conv2d, dac_linear
+from tests.together import together
 
 # Relative to the sums of the magnitudes of the terms: Σ|w|(|z| + |b|) and likewise for the gradients. A result of 16
 # bits is rounded once; below 2⁻¹⁴ float16 loses bits as it nears its smallest number.
@@ -139,21 +140,19 @@ either: Callable[..., pytest.MarkDecorator] = pytest.mark.parametrize("conv", [F
 
 
 @either
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_float64(name: str, conv: bool) -> None:
     assert max(errors(name, conv, torch.float64, "cpu")) <= TOLERANCE[torch.float64]
 
 
 @either
-@pytest.mark.parametrize("name", NAMES)
+@together("name", NAMES)
 def test_float32(backend: str, device: str, name: str, conv: bool) -> None:
     assert max(errors(name, conv, torch.float32, device)) <= TOLERANCE[torch.float32]
 
 
 @either
-@pytest.mark.parametrize(
-    ("dtype", "name"), [(dtype, name) for dtype, names in SHORT.items() for name in names], ids=str
-)
+@together("dtype, name", [(dtype, name) for dtype, names in SHORT.items() for name in names])
 def test_sixteen_bits(backend: str, device: str, name: str, conv: bool, dtype: torch.dtype) -> None:
     assert max(errors(name, conv, dtype, device)) <= TOLERANCE[dtype]
 
@@ -182,7 +181,7 @@ def test_every_other_activation_has_its_curve_here() -> None:
     assert set(CURVES) == set(ACTIVATIONS) - {"relu"}
 
 
-@pytest.mark.parametrize("activation", CURVES)
+@together("activation", CURVES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-14), (torch.float32, 3e-6)], ids=str)
 def test_other_activations(activation: str, dtype: torch.dtype, tolerance: float) -> None:
     z = torch.tensor([[-30.0, -8.0, -2.0, -0.5, 1e-3, 0.7, 3.0, 25.0]], dtype=dtype, requires_grad=True)

@@ -18,6 +18,7 @@ from companion import simulator
 from companion.dac import op, reference
 from companion.dac.kernel import Geometry
 from companion.functional import dac_conv2d, dac_linear
+from tests.together import together
 
 INF, NAN = math.inf, math.nan
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -43,7 +44,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "kernel beyond the image": ((1, 2, 2, 3), (2, 2, 4, 3), {"padding": 2}),
     "one pixel": ((2, 3, 1, 1), (2, 3, 3, 3), {"padding": 1}),
 }
-each_shape = pytest.mark.parametrize("shape", SHAPES)
+each_shape = together("shape", SHAPES)
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +124,7 @@ def assert_equals_double_precision(
 # --- what it computes ---
 
 
-@pytest.mark.parametrize("sizes", [(3, 4, 5), (1, 1, 1), (9, 2, 3), (2, 17, 1), (40, 3, 35)], ids=str)
+@together("sizes", [(3, 4, 5), (1, 1, 1), (9, 2, 3), (2, 17, 1), (40, 3, 35)])
 def test_it_is_equation_4(backend: str, device: str, sizes: tuple[int, int, int]) -> None:
     assert_equals_double_precision(dac_linear, linear_by_hand, linear_operands(*sizes, device))
 
@@ -141,7 +142,7 @@ def test_it_is_equation_5(backend: str, device: str, shape: str, per_weight: boo
 
 
 @each_activation
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@together("dtype", TOLERANCE)
 def test_every_activation_in_every_dtype(activation: str, dtype: torch.dtype) -> None:
     assert_equals_double_precision(
         lambda *x: dac_linear(*x, activation),
@@ -308,7 +309,7 @@ def test_the_transforms_of_torch_func_agree_with_autograd() -> None:
     torch.testing.assert_close(per_sample, dac_linear(z[:, :, 0, 0], weight[:, :, 0, 0], bias))
 
 
-@pytest.mark.parametrize("needed", [needs for needs in itertools.product([False, True], repeat=3) if any(needs)])
+@together("needed", [needs for needs in itertools.product([False, True], repeat=3) if any(needs)])
 def test_only_the_gradients_that_are_needed(backend: str, device: str, needed: tuple[bool, ...]) -> None:
     operands, numbers = conv_operands("groups", False, device)
     for function, x in (
@@ -374,7 +375,7 @@ def test_infinity_is_itself_or_nothing(backend: str, device: str, sign: int) -> 
 # --- tensors of every kind ---
 
 
-@pytest.mark.parametrize("leading", [(), (3,), (2, 3), (2, 1, 3, 2)], ids=str)
+@together("leading", [(), (3,), (2, 3), (2, 1, 3, 2)])
 def test_any_number_of_leading_dimensions(backend: str, device: str, leading: tuple[int, ...]) -> None:
     z = torch.randn(*leading, 4, device=device, requires_grad=True)
     weight, bias = (torch.randn(5, 4, device=device, requires_grad=True) for _ in range(2))
@@ -400,7 +401,7 @@ def _layouts() -> dict[str, Callable[[Tensor], Tensor]]:
     }
 
 
-@pytest.mark.parametrize("layout", _layouts())
+@together("layout", _layouts())
 def test_every_layout_of_every_operand(backend: str, device: str, layout: str) -> None:
     view = _layouts()[layout]
     operands, numbers = conv_operands("padded", True, device)
@@ -687,7 +688,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@together("case", BAD)
 def test_bad_input_is_refused(case: str) -> None:
     call, error, message = BAD[case]
     with pytest.raises(error, match=message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import mpmath
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from companion.functional import layer_act
+from tests.together import together
 
 Rows = list[list[float]]
 
@@ -110,7 +110,7 @@ def test_sixty_digits_suffice() -> None:
 
 either_scale = pytest.mark.parametrize("scale", SCALES)
 either_variance = pytest.mark.parametrize("unbiased", [False, True], ids=["biased", "unbiased"])
-at_every_row: Callable[..., pytest.MarkDecorator] = pytest.mark.parametrize("name", NAMES)
+at_every_row = together("name", NAMES)
 
 
 @at_every_row

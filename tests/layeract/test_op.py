@@ -15,6 +15,7 @@ from torch.nn import functional as F
 import companion
 from companion.functional import la_hardsilu, la_silu, layer_act
 from companion.layeract import reference
+from tests.together import together
 
 SCALES = ["sigmoid", "hardsigmoid"]
 INF, NAN = math.inf, math.nan
@@ -59,10 +60,9 @@ def assert_equals_double_precision(y: Tensor, scale: str, alpha: float, dims: tu
 
 @either_scale
 @either_variance
-@pytest.mark.parametrize(
-    ("shape", "dims"),
+@together(
+    "shape, dims",
     [((3, 5), (1,)), ((2, 3, 4), (1, 2)), ((2, 3, 4), (0,)), ((2, 3, 4, 5), (1, 3)), ((7,), (0,)), ((4, 600), (1,))],
-    ids=str,
 )
 def test_it_is_equation_6(
     backend: str, device: str, scale: str, unbiased: bool, shape: tuple[int, ...], dims: tuple[int, ...]
@@ -126,7 +126,7 @@ def test_the_slope_at_the_kinks_is_zero() -> None:
 
 @either_scale
 @either_variance
-@pytest.mark.parametrize("ratio", [1e2, 1e4])
+@together("ratio", [1e2, 1e4])
 def test_a_mean_much_larger_than_the_deviation_costs_nothing(
     backend: str, device: str, scale: str, unbiased: bool, ratio: float
 ) -> None:
@@ -158,7 +158,7 @@ def test_compiled_it_bears_a_large_mean_too() -> None:
 
 @either_scale
 @either_variance
-@pytest.mark.parametrize(("shape", "dims"), [((3, 5), None), ((2, 3, 4), (0, 2)), ((4,), None), ((3, 2), -1)], ids=str)
+@together("shape, dims", [((3, 5), None), ((2, 3, 4), (0, 2)), ((4,), None), ((3, 2), -1)])
 def test_first_and_second_derivatives_in_double_precision(
     scale: str, unbiased: bool, shape: tuple[int, ...], dims: Any
 ) -> None:
@@ -244,7 +244,7 @@ def _layouts() -> dict[str, Callable[[str], tuple[Tensor, tuple[int, ...]]]]:
     }
 
 
-@pytest.mark.parametrize("layout", _layouts())
+@together("layout", _layouts())
 def test_every_layout(backend: str, device: str, layout: str) -> None:
     y, dims = _layouts()[layout](device)
     assert_equals_double_precision(y, "sigmoid", 0.1, dims, False)
@@ -292,7 +292,7 @@ def test_a_sample_depends_on_itself_alone(backend: str, device: str) -> None:
     torch.testing.assert_close(layer_act(y)[2:3], layer_act(y[2:3]), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+@together("bad", [NAN, INF, -INF])
 @either_scale
 def test_nan_and_infinity_stay_in_their_row(backend: str, device: str, scale: str, bad: float) -> None:
     y = torch.randn(4, 50, device=device)
@@ -388,7 +388,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@together("case", BAD)
 def test_bad_input_is_refused(case: str) -> None:
     call, error, message = BAD[case]
     with pytest.raises(error, match=message):
