@@ -50,7 +50,7 @@ def cubin(source: Path, arch: int) -> Path:
     CompileError
         If NVRTC is not installed, refuses the source, or does not know the architecture.
     """
-    text = source.read_text()
+    text = source.read_text(encoding="utf-8")
     key = hashlib.sha256()
     for part in (text, *_included(text, source.parent).values(), *OPTIONS, str(arch), str(compiler_version())):
         key.update(part.encode() + b"\0")
@@ -118,7 +118,7 @@ def _included(text: str, beside: Path) -> dict[str, str]:
     for name in re.findall(r'#include "([^"]+)"', text):
         for folder in (beside, INCLUDE):
             if (folder / name).exists():
-                content = (folder / name).read_text()
+                content = (folder / name).read_text(encoding="utf-8")
                 headers |= {name: content, **_included(content, folder)}
                 break
     return headers
