@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export JOBS ?= 2
 
-.PHONY: help setup book serve test plain oldest wheel lanes bench results gpu lock clean
+.PHONY: help setup book serve test plain oldest wheel colab lanes bench results gpu lock clean
 
 help:
 	@echo "make book      build the rendered book and say where it lies"
@@ -13,12 +13,13 @@ help:
 	@echo "make plain     run notebooks, ledger and operators as a processor without vector extensions computes"
 	@echo "make oldest    run the operators' tests with the oldest torch that the package accepts"
 	@echo "make wheel     install the package into an empty environment and run the example there"
+	@echo "make colab     run the copies for Colab, and compile the kernels, with what Colab has"
 	@echo "make lanes     run all of these, as continuous integration does"
 	@echo "make serve     show the book in a browser"
 	@echo "make bench     measure time and memory on this machine, into runs/"
 	@echo "make results   promote finished runs to data/results and re-execute the notebooks"
 	@echo "make gpu       run what needs a GPU"
-	@echo "make lock      renew requirements.lock"
+	@echo "make lock      renew the locked versions"
 	@echo "make clean     remove what was built, and .venv"
 
 setup: $(READY)
@@ -53,14 +54,27 @@ oldest: .venv-oldest/ready
 wheel: $(READY)
 	$(BIN)/python tests/lanes.py wheel
 
+colab: .venv-colab/ready
+	$(BIN)/python tests/lanes.py colab
+
 # Everything that continuous integration runs, in one go and with one summary.
-lanes: $(READY) .venv-oldest/ready
-	$(BIN)/python tests/lanes.py test plain oldest wheel
+lanes: $(READY) .venv-oldest/ready .venv-colab/ready
+	$(BIN)/python tests/lanes.py test plain oldest wheel colab
+
+# The first Python of these that there is: old and new versions of torch have no wheels for all of them.
+first = $(shell for python in $(1) $(PYTHON); do "$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
+pyenv = $(wildcard $(HOME)/.pyenv/versions/$(1).*/bin/python)
 
 # Only the package and its operators: the book is built with the versions in requirements.lock.
 .venv-oldest/ready: $(READY) requirements-oldest.lock
-	test -x .venv-oldest/bin/python || $(PYTHON) -m venv --without-pip .venv-oldest
+	test -x .venv-oldest/bin/python || $(call first,python3.11 python3.12 $(call pyenv,3.11)) -m venv --without-pip .venv-oldest
 	$(BIN)/uv pip sync --quiet --python .venv-oldest/bin/python --require-hashes requirements-oldest.lock
+	touch $@
+
+# Python 3.13, as Colab has it; where there is none, the usual one. torch's wheel brings CUDA's libraries: 5.4 GB.
+.venv-colab/ready: $(READY) requirements-colab.lock
+	test -x .venv-colab/bin/python || $(call first,python3.13 $(call pyenv,3.13)) -m venv --without-pip .venv-colab
+	$(BIN)/uv pip sync --quiet --python .venv-colab/bin/python --require-hashes requirements-colab.lock
 	touch $@
 
 bench: $(READY)
@@ -82,6 +96,8 @@ lock: $(READY)
 	  --extra dev --extra gpu pyproject.toml --output-file requirements.lock
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --no-annotate --upgrade --quiet \
 	  --group oldest --output-file requirements-oldest.lock
+	$(BIN)/uv pip compile --universal --generate-hashes --no-header --no-annotate --upgrade --quiet \
+	  --group colab --override requirements-colab.override --output-file requirements-colab.lock
 
 clean:
-	rm -rf .venv .venv-oldest .venv-wheel build dist book/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest .venv-wheel .venv-colab build dist book/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -17,7 +17,6 @@ import math
 import multiprocessing
 import os
 import random
-import resource
 import statistics
 import sys
 import time
@@ -228,6 +227,8 @@ def _about(what: Subject, size: Shape) -> dict[str, Any]:
 
 def _peak_mebibytes(mechanism: str, competitor: str, shape: Shape, dtype: str, device: str, answer: Any) -> None:
     """Send the memory that one forward and backward pass needs beyond its inputs."""
+    import resource  # there is none on Windows
+
     torch.set_num_threads(1)
     _choose(device)
     what = subject(mechanism)
@@ -330,6 +331,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=31)
     options = parser.parse_args(arguments)
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and sys.platform != "linux":
+        parser.error(f"the memory of a CPU is read from /proc, which Linux has; this is {sys.platform}")
     folder = runs_path()
     folder.mkdir(parents=True, exist_ok=True)
     for mechanism in options.mechanisms:

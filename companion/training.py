@@ -463,7 +463,7 @@ def evaluate(model: nn.Module, data: Part) -> Evaluation:
     """
     logits = predict(model, data.inputs)
     classes = logits.shape[1]
-    correct = (logits.argmax(1) == data.targets).double().cpu()
+    correct = (logits.argmax(1) == data.targets).cpu().double()
     targets = data.targets.cpu()
     hits = torch.bincount(targets, weights=correct, minlength=classes)
     return Evaluation(
@@ -488,4 +488,4 @@ def mean_squared_error(model: nn.Module, data: Part) -> float:
     float
         Not a number if the model diverged.
     """
-    return float((predict(model, data.inputs) - data.targets).double().square().mean())
+    return float((predict(model, data.inputs) - data.targets).cpu().double().square().mean())

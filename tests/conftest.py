@@ -13,6 +13,7 @@ import companion
 from companion import simulator
 from companion.cuda import build
 from companion.cuda.launch import Kernels
+from companion.cuda.op import COMPILES
 
 #: For @pytest.mark.parametrize("backend", BACKENDS, indirect=True).
 BACKENDS = ["torch", "simulator", pytest.param("kernel", marks=pytest.mark.gpu)]
@@ -51,6 +52,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("simulator")
         if "fresh_compiler" in getattr(item, "fixturenames", ()):
             item.add_marker("compiler")
+            if not COMPILES:
+                item.add_marker(pytest.mark.skip(reason=f"the compiler of torch {torch.__version__} is too old"))
 
 
 @pytest.fixture(params=BACKENDS)

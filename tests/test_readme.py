@@ -153,9 +153,19 @@ def test_the_example_runs() -> None:
     assert isinstance(namespace["activation"], companion.AGLU)
 
 
-@says('The extra `gpu` (`pip install ".[gpu]"`) adds CuPy and the book\'s CUDA kernels.')
+@says(
+    'The extra `gpu` (`pip install ".[gpu]"`) adds CuPy and with it the book\'s CUDA kernels; with a PyTorch built for '
+    "CUDA 12 take `gpu-cuda12`.",
+)
 def test_the_extra_adds_cupy() -> None:
-    assert [line.startswith("cupy-cuda") for line in PROJECT["optional-dependencies"]["gpu"]] == [True]
+    extras = PROJECT["optional-dependencies"]
+    assert [line.startswith("cupy-cuda13x") for line in extras["gpu"]] == [True]
+    assert [line.startswith("cupy-cuda12x") for line in extras["gpu-cuda12"]] == [True]
+
+
+@says("What runs on which system is a table in the preface.")
+def test_the_preface_has_the_table() -> None:
+    assert "| Linux, x86-64 |" in (ROOT / "book" / "preface.md").read_text(encoding="utf-8")
 
 
 @says(

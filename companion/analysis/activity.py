@@ -19,7 +19,7 @@ def unit_means(values: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        Shape (…), float64.
+        Shape (…), float64, on the CPU.
 
     References
     ----------
@@ -30,7 +30,7 @@ def unit_means(values: Tensor) -> Tensor:
     >>> unit_means(torch.tensor([[1.0, -1.0], [3.0, 1.0]]))
     tensor([2., 0.], dtype=torch.float64)
     """
-    return values.double().mean(0)
+    return values.cpu().double().mean(0)
 
 
 def fluctuation(noisy: Tensor, clean: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def fluctuation(noisy: Tensor, clean: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        Shape (M,), float64.
+        Shape (M,), float64, on the CPU.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def fluctuation(noisy: Tensor, clean: Tensor) -> Tensor:
     """
     if noisy.shape != clean.shape:
         raise ValueError(f"noisy has shape {tuple(noisy.shape)} and clean {tuple(clean.shape)}; they must be equal")
-    return (noisy.double() - clean.double()).flatten(1).abs().sum(1)
+    return (noisy.cpu().double() - clean.cpu().double()).flatten(1).abs().sum(1)
 
 
 def quantiles(values: Tensor, count: int = 21) -> list[float]:
@@ -92,6 +92,6 @@ def quantiles(values: Tensor, count: int = 21) -> list[float]:
     """
     if values.numel() == 0 or count < 2:
         raise ValueError(f"values holds {values.numel()} number(s) and count is {count}; allowed are ≥ 1 and ≥ 2")
-    flat = values.detach().double().flatten()
-    levels = torch.linspace(0, 1, count, dtype=torch.float64, device=flat.device)
+    flat = values.detach().cpu().double().flatten()
+    levels = torch.linspace(0, 1, count, dtype=torch.float64)
     return [float(f"{value:.6g}") for value in torch.quantile(flat, levels).tolist()]

@@ -21,7 +21,7 @@ def attention_entropy(weights: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        Shape (…), float64.
+        Shape (…), float64, on the CPU: Apple's GPUs have no float64.
 
     References
     ----------
@@ -34,7 +34,7 @@ def attention_entropy(weights: Tensor) -> Tensor:
     """
     if not weights.is_floating_point():
         raise TypeError(f"weights has dtype {weights.dtype}; allowed are floating dtypes")
-    a = weights.double()
+    a = weights.cpu().double()
     # entr(a) = −a ln a, and 0 at a = 0.
     entropy: Tensor = (torch.special.entr(a) + torch.special.entr(1 - a)).mean(-1)
     return entropy

@@ -217,7 +217,7 @@ def _measure_logits(job: Job) -> list[Row]:
     """
     fitted = _fit_relu(job)
     test = fitted.splits.test
-    logits = predict(fitted.model, test.inputs).double().cpu().numpy()
+    logits = predict(fitted.model, test.inputs).cpu().double().numpy()
     targets = test.targets.cpu().numpy()
     sizes = torch.bincount(fitted.splits.train.targets.cpu(), minlength=fitted.splits.num_classes)
     rows: list[Row] = []

@@ -70,17 +70,21 @@ class _Adaptive(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw κ and λ anew from the initialisation named at construction."""
+        """Draw κ and λ anew from the initialisation named at construction.
+
+        On the CPU: a seed gives the same numbers on every device, and Apple's GPUs have no float64.
+        """
         if isinstance(self.init, str):
             kappa_range, lam_range = INITIALISATIONS[self.init]
         else:
             kappa_range, lam_range = (self.init[0],) * 2, (self.init[1],) * 2
         with torch.no_grad():
-            self.kappa.uniform_(*kappa_range)
-            lam = torch.empty_like(self.raw_lam, dtype=torch.float64).uniform_(*lam_range)
+            shape, dtype = self.kappa.shape, self.kappa.dtype
+            self.kappa.copy_(torch.empty(shape, dtype=dtype, device="cpu").uniform_(*kappa_range))
+            lam = torch.empty(shape, dtype=torch.float64, device="cpu").uniform_(*lam_range)
             if isinstance(self.init, str):
                 lam.clamp_(min=SMALLEST_INITIAL_LAM)
-            self.raw_lam.copy_(inverse_softplus(lam))
+            self.raw_lam.copy_(inverse_softplus(lam).to(dtype))
 
     @property
     def lam(self) -> Tensor:

@@ -52,13 +52,13 @@ def cubin(source: Path, arch: int) -> Path:
     """
     path = cubin_path(source, arch)
     if not path.exists():
-        write_atomically(path, compile_to_cubin(source.read_text(), source, arch))
+        write_atomically(path, compile_to_cubin(source.read_text(encoding="utf-8"), source, arch))
     return path
 
 
 def cubin_path(source: Path, arch: int) -> Path:
     """Where the cubin of a source is or will be. Its name holds all that its content depends on."""
-    text = source.read_text()
+    text = source.read_text(encoding="utf-8")
     key = hashlib.sha256()
     for part in (text, *_included(text, source.parent).values(), *OPTIONS, str(arch), str(compiler_version())):
         key.update(part.encode() + b"\0")
@@ -123,7 +123,7 @@ def _included(text: str, beside: Path) -> dict[str, str]:
     for name in re.findall(r'#include "([^"]+)"', text):
         for folder in (beside, INCLUDE):
             if (folder / name).exists():
-                content = (folder / name).read_text()
+                content = (folder / name).read_text(encoding="utf-8")
                 headers |= {name: content, **_included(content, folder)}
                 break
     return headers

@@ -29,6 +29,10 @@ def cache_directory() -> Path:
 @functools.cache
 def temporary_directory() -> Path:
     """A temporary folder that nobody else can write to, since code is loaded from it."""
+    if not hasattr(os, "getuid"):  # Windows: the temporary folder is the user's own
+        root = Path(tempfile.gettempdir()) / "companion"
+        root.mkdir(exist_ok=True)
+        return root
     root = Path(tempfile.gettempdir()) / f"companion-{os.getuid()}"
     try:
         root.mkdir(mode=0o700, exist_ok=True)

@@ -25,6 +25,10 @@ BACKENDS = ("auto", "torch", "kernel", "simulator")
 #: The dtypes that kernels are instantiated for, and the suffix of the kernel's name.
 KERNEL_DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
+#: The oldest torch whose compiler is tested with these operators. In eager, pyproject.toml says which is the oldest.
+OLDEST_COMPILER = (2, 11)
+COMPILES = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= OLDEST_COMPILER
+
 _selected = "auto"
 
 
@@ -131,7 +135,7 @@ def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:
     """A context in which autocast is off: what is computed inside keeps the dtypes that it was given."""
-    if device_type != "meta" and torch.is_autocast_enabled(device_type):
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()
 
@@ -171,7 +175,10 @@ def memory_order(x: torch.Tensor) -> list[int] | None:
 
 
 def check_floating(name: str, value: torch.Tensor) -> None:
-    """Refuse what is no tensor of floating dtype."""
+    """Refuse what is no tensor of floating dtype, and a compiler that is too old."""
+    if not COMPILES and torch.compiler.is_compiling():
+        oldest = ".".join(map(str, OLDEST_COMPILER))
+        raise RuntimeError(f"torch.compile: got torch {torch.__version__}, allowed is {oldest} or newer; eager runs")
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name}: got {type(value).__name__}, allowed is a torch.Tensor of floating dtype")
     if not value.is_floating_point():

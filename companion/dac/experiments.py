@@ -759,10 +759,10 @@ def _solve(job: Job) -> Row:
     )
     test = problem.test
     if problem.classes:
-        error = float(((predict(model, test.inputs) > 0) != (test.targets > 0.5)).double().mean())
+        error = float(((predict(model, test.inputs) > 0) != (test.targets > 0.5)).cpu().double().mean())
         solved = error == 0
     else:
-        error = mean_squared_error(model, test) / float(test.targets.double().var(correction=0))
+        error = mean_squared_error(model, test) / float(test.targets.cpu().double().var(correction=0))
         solved = error < _FOUND
     return {"parameters": _parameters(model), "solved": float(solved), "error": error, "loss": losses[-1]}
 

@@ -127,7 +127,7 @@ def _watch(rows: Row, fitted: Fitted, epoch: int) -> None:
         means = unit_means(values)
         rows[f"mean_{name}_epoch_{epoch}"] = float(means.abs().mean())
         rows[f"signed_mean_{name}_epoch_{epoch}"] = float(means.mean())
-        rows[f"rms_{name}_epoch_{epoch}"] = float(values.double().square().mean().sqrt())
+        rows[f"rms_{name}_epoch_{epoch}"] = float(values.cpu().double().square().mean().sqrt())
         rows[f"{name}_quantiles_epoch_{epoch}"] = quantiles(means)
 
 
@@ -141,7 +141,7 @@ def _measure_layer(job: Job) -> list[Row]:
     model, test = fitted.model, fitted.splits.test
     row["accuracy"] = evaluate(model, test).accuracy
     y, output = _layer(model, test.inputs)
-    size = output.double().abs().sum(1)
+    size = output.cpu().double().abs().sum(1)
     _, activation = _hidden(model)
     for number, corrupt in _NOISES.items():
         generator = torch.Generator().manual_seed(job.seed)

@@ -23,7 +23,7 @@ from companion.simulator.errors import SimulatorError
 RUNTIME = Path(__file__).parent / "runtime"
 """The C++ side."""
 
-OLDEST_COMPILER = 12
+OLDEST_COMPILER = 11
 
 _COMMON_FLAGS = (
     "-std=c++20",

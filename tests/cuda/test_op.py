@@ -109,3 +109,19 @@ def test_a_transform_is_noticed(transform: object) -> None:
     transform(f)(torch.zeros(1))  # type: ignore[operator]
     assert seen == [True]
     assert not op.transformed()
+
+
+def test_a_compiler_that_is_too_old_is_refused_or_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(op, "COMPILES", False)
+    z = torch.linspace(-3, 3, 8, requires_grad=True)
+
+    def compiled(fullgraph: bool) -> torch.Tensor:
+        torch._dynamo.reset()
+        result: torch.Tensor = torch.compile(lambda z: aglu(z, 1.0, 0.5), fullgraph=fullgraph, backend="eager")(z)
+        return result
+
+    with pytest.raises((torch._dynamo.exc.Unsupported, RuntimeError)):
+        compiled(fullgraph=True)
+    wanted, found = aglu(z, 1.0, 0.5), compiled(fullgraph=False)
+    assert torch.allclose(wanted, found)
+    assert torch.allclose(*(torch.autograd.grad(y.sum(), z)[0] for y in (wanted, found)))

@@ -11,8 +11,11 @@ from packaging.requirements import Requirement
 
 from book._tools.colab import requirements
 from book._tools.places import ROOT, notebooks, owner_and_name, repository, website
+from companion.cuda.op import OLDEST_COMPILER
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+LOCKS = ["requirements.lock", "requirements-oldest.lock", "requirements-colab.lock"]
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
@@ -27,10 +30,19 @@ def test_the_conda_environment_takes_everything_but_python_from_pyproject():
     assert conda == [f"python{PROJECT['requires-python']}", "pip"]
     assert environment["name"] == PROJECT["name"]
     *extra, project = pip["pip"]
-    assert project == "-e .[book]"
+    assert project == "-e .[book,gpu]"
     assert {Requirement(line).name for line in extra} == {"jupyterlab", "jupyterlab-myst"}
     declared = {Requirement(line).name for lines in PROJECT["optional-dependencies"].values() for line in lines}
     assert not declared & {Requirement(line).name for line in extra}
+
+
+def test_each_extra_for_a_gpu_brings_one_cupy_on_linux():
+    for extra, cuda in (("gpu", "cuda13x"), ("gpu-cuda12", "cuda12x")):
+        (line,) = PROJECT["optional-dependencies"][extra]
+        requirement = Requirement(line)
+        assert requirement.name == f"cupy-{cuda}"
+        assert requirement.marker.evaluate({"sys_platform": "linux"})
+        assert not requirement.marker.evaluate({"sys_platform": "darwin"})
 
 
 def test_the_environment_holds_every_package_that_a_notebook_imports():
@@ -49,13 +61,41 @@ def test_the_lock_holds_every_declared_package_at_an_allowed_version(extra):
         assert requirement.specifier.contains(locked[requirement.name.lower()]), line
 
 
-def test_every_locked_package_has_a_hash():
-    entries = re.split(r"\n(?=\S)", LOCK.strip())
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_locked_package_has_a_hash(name):
+    entries = re.split(r"\n(?=\S)", (ROOT / name).read_text(encoding="utf-8").strip())
     assert all("--hash=sha256:" in entry for entry in entries)
 
 
+@pytest.mark.parametrize("group", ["oldest", "colab"])
+def test_the_lock_of_a_group_holds_what_the_group_declares(group):
+    lock = (ROOT / f"requirements-{group}.lock").read_text(encoding="utf-8")
+    locked = re.findall(r"^([\w.-]+)==([^\s;]+)", lock, re.MULTILINE)
+    for line in PYPROJECT["dependency-groups"][group]:
+        requirement = Requirement(line)
+        versions = [version for name, version in locked if name == requirement.name]
+        assert versions, line
+        assert all(requirement.specifier.contains(version) for version in versions), line
+
+
+def test_the_oldest_torch_is_the_one_that_is_tested():
+    (declared,) = (line for line in PROJECT["dependencies"] if line.startswith("torch"))
+    assert declared.replace(">=", "==") in PYPROJECT["dependency-groups"]["oldest"]
+
+
+def test_the_oldest_compiler_is_that_of_colab():
+    (torch,) = (line for line in PYPROJECT["dependency-groups"]["colab"] if line.startswith("torch=="))
+    assert torch.startswith(f"torch=={OLDEST_COMPILER[0]}.{OLDEST_COMPILER[1]}.")
+
+
+def test_the_environment_of_colab_holds_every_package_that_a_notebook_imports():
+    held = {Requirement(line).name for line in PYPROJECT["dependency-groups"]["colab"]}
+    for path in notebooks():
+        assert {name for name, _ in requirements(nbformat.read(path, as_version=4))} <= held
+
+
 def test_the_lock_and_the_makefile_name_no_address():
-    assert "://" not in LOCK
+    assert not any("://" in (ROOT / name).read_text(encoding="utf-8") for name in LOCKS)
     assert re.findall(r"\w+://\S+", MAKEFILE) == ["http://localhost:8000"]
 
 
@@ -77,7 +117,7 @@ def test_continuous_integration_runs_all_lanes():
     assert script.stat().st_mode & stat.S_IXUSR
     text = script.read_text(encoding="utf-8")
     assert text.rstrip().endswith("exec make lanes")
-    assert "tests/lanes.py test plain oldest wheel" in MAKEFILE
+    assert "tests/lanes.py test plain oldest wheel colab" in MAKEFILE
     assert "set -eu" in text
 
 
