@@ -340,7 +340,7 @@ def main(exercise: str, name: str, place: str, report: str) -> None:
         fault = first_fault(_operators[name], of_exercise, place)
         if place != SIMULATOR:
             torch.cuda.synchronize()
-    except torch.OutOfMemoryError as error:
+    except torch.cuda.OutOfMemoryError as error:
         fault, lasting = f"the GPU has no room for the proof now ({_line(str(error))}).", False
     except RuntimeError as error:
         fault = f"{type(error).__name__}: {_line(str(error))}."

@@ -190,7 +190,7 @@ def test_a_gpu_that_is_full_now_may_be_tried_again_by_the_next_process(monkeypat
 @pytest.mark.parametrize(
     ("error", "report"),
     [
-        (torch.OutOfMemoryError("full"), ["the GPU has no room for the proof now (full).", False]),
+        (torch.cuda.OutOfMemoryError("full"), ["the GPU has no room for the proof now (full).", False]),
         (RuntimeError("illegal\naddress"), ["RuntimeError: illegal address.", True]),
     ],
 )
