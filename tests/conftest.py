@@ -15,6 +15,9 @@ from companion.cuda import build
 from companion.cuda.launch import Kernels
 from companion.cuda.op import COMPILES
 
+#: Programs of the lanes, for environments in which there is no pytest.
+collect_ignore = ["bare.py", "colab.py", "lanes.py"]
+
 #: For @pytest.mark.parametrize("backend", BACKENDS, indirect=True).
 BACKENDS = ["torch", "simulator", pytest.param("kernel", marks=pytest.mark.gpu)]
 

@@ -113,7 +113,7 @@ def lanes(name: str) -> list[Step]:
             notebooks(ON_CPU),
             Step(
                 "tests",
-                tests("-m", "not gpu", "-rs", "--durations", "10", "--doctest-modules", "companion", "tests"),
+                tests("-m", "not gpu", "-rs", "--durations", "40", "--doctest-modules", "companion", "tests"),
                 ON_CPU,
             ),
         ]
