@@ -182,9 +182,10 @@ def long_tail_job(stage, case):
 LONG_TAIL_CASES = LONG_TAIL.cases(LONG_TAIL.presets["excerpt"])
 
 
+# One of torch's activations and the published gradient; tests/test_training.py traces every activation.
 @pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("case", LONG_TAIL_CASES, ids=lambda case: f"{case['activation']}-{case['gradient']}")
-def test_every_case_of_the_long_tail_is_tuned_and_measured_the_way_it_will_be(case):
+@pytest.mark.parametrize("case", LONG_TAIL_CASES[:: len(LONG_TAIL_CASES) - 1], ids=lambda case: case["activation"])
+def test_the_long_tail_is_tuned_and_measured_the_way_it_will_be(case):
     assert 0 <= LONG_TAIL.validate(long_tail_job("tuning", case)) <= 1
     [row] = LONG_TAIL.measure(long_tail_job("evaluation", case))
     assert all(0 <= row[key] <= 1 for key in LONG_TAIL.columns)

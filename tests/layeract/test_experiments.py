@@ -108,9 +108,11 @@ def excerpt_job(stage, case):
 EXCERPT_CASES = get("layeract-cifar10").cases(get("layeract-cifar10").presets["excerpt"])
 
 
+# One of torch's activations and one of ours; tests/test_training.py traces every one of them.
 @pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("case", EXCERPT_CASES, ids=lambda case: case["activation"])
-def test_every_case_of_the_excerpt_is_tuned_and_measured_the_way_it_will_be(case):
+@pytest.mark.parametrize("name", ["relu", "la_silu"])
+def test_the_excerpt_is_tuned_and_measured_the_way_it_will_be(name):
+    [case] = [case for case in EXCERPT_CASES if case["activation"] == name]
     experiment = get("layeract-cifar10")
     assert 0 <= experiment.validate(excerpt_job("tuning", case)) <= 1
     [row] = experiment.measure(excerpt_job("evaluation", case))
