@@ -133,9 +133,14 @@ def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return x if x.dtype == dtype else x.to(dtype)
 
 
+#: Of the devices on which somebody may compute, those that have autocast. Asked here: the compiler of torch 2.11 cannot
+#: trace the question.
+_AUTOCAST = frozenset(filter(torch.amp.is_autocast_available, ("cpu", "cuda", "mps", "xpu", "hpu", "mtia")))
+
+
 def without_autocast(device_type: str) -> AbstractContextManager[Any]:
     """A context in which autocast is off: what is computed inside keeps the dtypes that it was given."""
-    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+    if device_type in _AUTOCAST and torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()
 
