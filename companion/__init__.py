@@ -8,10 +8,10 @@ from companion import functional
 from companion.apa.layers import AGLU, APA, ChannelAttention, SpatialAttention, SpatialChannelAttention
 from companion.baselines import MultiBias
 from companion.counting import count
-from companion.cuda.op import backend
 from companion.cuda.proof import warmup
 from companion.dac.layers import DACConv2d, DACLinear
 from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
+from companion.operator import backend
 from companion.surgery import replace_activations, to_dac, to_multibias
 from companion.training import parameter_groups
 

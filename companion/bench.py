@@ -27,9 +27,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from companion.cuda.op import backend
 from companion.experiments.provenance import environment, git_state
 from companion.experiments.runner import runs_path
+from companion.operator import backend
 
 __all__ = ["MECHANISMS", "Competitor", "Subject", "main", "measure", "subject"]
 

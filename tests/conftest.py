@@ -13,7 +13,7 @@ import companion
 from companion import simulator
 from companion.cuda import build
 from companion.cuda.launch import Kernels
-from companion.cuda.op import COMPILES
+from companion.operator import COMPILES
 
 #: Programs of the lanes, for environments in which there is no pytest.
 collect_ignore = ["bare.py", "colab.py", "lanes.py"]

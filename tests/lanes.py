@@ -127,9 +127,9 @@ def lanes(name: str) -> list[Step]:
         ]
     if name == "oldest":
         command = (str(ROOT / ".venv-oldest/bin/python"), "-m", "pytest", "-n", JOBS, "-p", "no:cacheprovider")
-        # its compiler is too old: OLDEST_COMPILER in companion/cuda/op.py
+        # its compiler is too old: OLDEST_COMPILER in companion/operator.py
         options = ("-W", "ignore::DeprecationWarning", "-m", "not gpu and not compiler")
-        return [Step("operators", (*command, *options, *OPERATORS, *ACCURACY, "tests/cuda/test_op.py"), ON_CPU)]
+        return [Step("operators", (*command, *options, *OPERATORS, *ACCURACY, "tests/test_operator.py"), ON_CPU)]
     if name == "wheel":
         empty = module("uv", "venv", "--quiet", "--clear", "--python", PYTHON, ".venv-wheel")
         return [

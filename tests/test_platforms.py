@@ -23,8 +23,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import companion
-from companion import bench, functional, simulator
-from companion.cuda import cache, op
+from companion import bench, functional, operator, simulator
+from companion.cuda import cache
 from companion.simulator import build
 
 ROOT = Path(companion.__file__).parents[1]
@@ -99,7 +99,7 @@ def test_a_seed_gives_the_same_parameters_on_every_device() -> None:
 
 @pytest.mark.parametrize("device", ["mps", "meta", "cpu"])
 def test_autocast_is_asked_of_devices_that_know_it(device: str) -> None:
-    from companion.cuda.op import without_autocast
+    from companion.operator import without_autocast
 
     with without_autocast(device):
         pass
@@ -180,4 +180,5 @@ def test_the_preface_says_what_the_code_demands() -> None:
     assert re.findall(r"PyTorch ([\d.]+) is the oldest that is tested", preface) == [
         line.removeprefix("torch>=") for line in project["dependencies"]
     ]
-    assert re.findall(r"Under `torch.compile` it is ([\d.]+):", preface) == [".".join(map(str, op.OLDEST_COMPILER))]
+    oldest = ".".join(map(str, operator.OLDEST_COMPILER))
+    assert re.findall(r"Under `torch.compile` it is ([\d.]+):", preface) == [oldest]

@@ -62,11 +62,11 @@ from companion.analysis import attention_entropy, ks_distance, skewness
 from companion.apa.layers import AGLU, APA, ChannelAttention
 from companion.apa.reference import compute_dtype
 from companion.baselines import PReLU
-from companion.cuda.op import cast
 from companion.datasets import frequent_and_rare
 from companion.experiments import Case, Experiment, Job, Row, grid, register
 from companion.experiments.classification import Fitted, fit, validation_accuracy
 from companion.functional import apa
+from companion.operator import cast
 from companion.training import evaluate, predict
 
 __all__ = ["PublishedGradientAGLU"]

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from companion.apa.reference import Parameter
 from companion.cuda.launch import Kernels
-from companion.cuda.op import KERNEL_DTYPES
 from companion.cuda.proof import Operator
 from companion.cuda.scalars import float32, int32, int64
+from companion.operator import KERNEL_DTYPES
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from companion.apa import kernel, reference
-from companion.cuda.op import cast, check_floating, check_parameter, choose, memory_order, transformed
+from companion.operator import cast, check_floating, check_parameter, choose, memory_order, transformed
 
 Parameter: TypeAlias = float | Tensor
 

@@ -356,7 +356,7 @@ def exercise_of(exercise: str) -> Callable[[str], Iterator[Comparison]]:
 
 def first_fault(operator: Operator, exercise: Callable[[str], Iterator[Comparison]], place: str) -> str:
     """What is wrong with the kernels of an operator: one sentence, empty if nothing is."""
-    from companion.cuda.op import backend
+    from companion.operator import backend
 
     simulated = place == SIMULATOR
     if simulated:

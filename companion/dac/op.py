@@ -10,10 +10,10 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 
-from companion.cuda.op import batched, cast, check_floating, choose, image_format, opaque, without_autocast
 from companion.dac import kernel, reference
 from companion.dac.kernel import Geometry
 from companion.dac.reference import ACTIVATIONS, PAD_ORDERS
+from companion.operator import batched, cast, check_floating, choose, image_format, opaque, without_autocast
 
 #: Of a dense layer as a convolution.
 POINT = Geometry((1, 1), (0, 0), (1, 1), 1, False)

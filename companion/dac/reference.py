@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from companion.cuda.op import cast, image_format
 from companion.dac.kernel import Geometry, output_size
+from companion.operator import cast, image_format
 
 Activation = Callable[[Tensor], Tensor]
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from companion.cuda.launch import Kernels
-from companion.cuda.op import KERNEL_DTYPES
 from companion.cuda.proof import Operator
 from companion.cuda.scalars import float32, float64, int32, int64
+from companion.operator import KERNEL_DTYPES
 
 #: Packs of 16 bytes that a thread holds at most: of a short row, of any other row or chunk.
 SHORT_PACKS = 4

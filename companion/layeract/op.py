@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from companion.cuda.op import cast, check_floating, choose, transformed
 from companion.layeract import kernel, reference
+from companion.operator import cast, check_floating, choose, transformed
 
 SCALES = ("sigmoid", "hardsigmoid")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
-from companion.cuda.op import KERNEL_DTYPES
 from companion.cuda.proof import Comparison, compared, inputs
 from companion.layeract.op import la_hardsilu, la_silu
+from companion.operator import KERNEL_DTYPES
 
 #: What tests/layeract/test_accuracy.py allows, relative to the terms of a result; of 16 bits also half a unit.
 RELATIVE = {torch.float32: 0.0, torch.float16: 2**-11, torch.bfloat16: 2**-8}

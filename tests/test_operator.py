@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import companion
+from companion import operator
 from companion.apa.kernel import OPERATOR
-from companion.cuda import op
 from companion.functional import aglu
 
 
@@ -55,20 +55,20 @@ def test_auto_says_who_would_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert companion.backend() == "torch"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(op, "_launchable", lambda: True)
+    monkeypatch.setattr(operator, "_launchable", lambda: True)
     assert companion.backend() == "kernel"
-    monkeypatch.setattr(op, "_launchable", lambda: False)
+    monkeypatch.setattr(operator, "_launchable", lambda: False)
     assert companion.backend() == "torch"
 
 
 def test_auto_computes_a_cpu_tensor_with_torch() -> None:
-    assert op.choose(torch.zeros(1), OPERATOR) == "torch"
+    assert operator.choose(torch.zeros(1), OPERATOR) == "torch"
 
 
 def test_float64_is_always_computed_with_torch() -> None:
     for name in ("kernel", "simulator"):
         with companion.backend(name):
-            assert op.choose(torch.zeros(1, dtype=torch.float64), OPERATOR) == "torch"
+            assert operator.choose(torch.zeros(1, dtype=torch.float64), OPERATOR) == "torch"
 
 
 def test_the_kernel_refuses_a_cpu_tensor() -> None:
@@ -86,9 +86,9 @@ def test_the_simulator_refuses_a_tensor_that_is_not_on_the_cpu() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_auto_computes_a_cuda_tensor_with_the_kernel() -> None:
-    assert op.choose(torch.zeros(1, device="cuda"), OPERATOR) == "kernel"
+    assert operator.choose(torch.zeros(1, device="cuda"), OPERATOR) == "kernel"
     with companion.backend("simulator"), pytest.raises(RuntimeError, match="the tensor is on cuda:0"):
-        op.choose(torch.zeros(1, device="cuda"), OPERATOR)
+        operator.choose(torch.zeros(1, device="cuda"), OPERATOR)
 
 
 def test_the_choice_is_not_made_at_import() -> None:
@@ -103,16 +103,16 @@ def test_a_transform_is_noticed(transform: object) -> None:
     seen = []
 
     def f(x: torch.Tensor) -> torch.Tensor:
-        seen.append(op.transformed())
+        seen.append(operator.transformed())
         return x.sum()
 
     transform(f)(torch.zeros(1))  # type: ignore[operator]
     assert seen == [True]
-    assert not op.transformed()
+    assert not operator.transformed()
 
 
 def test_a_compiler_that_is_too_old_is_refused_or_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(op, "COMPILES", False)
+    monkeypatch.setattr(operator, "COMPILES", False)
     z = torch.linspace(-3, 3, 8, requires_grad=True)
 
     def compiled(fullgraph: bool) -> torch.Tensor:
