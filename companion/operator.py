@@ -13,12 +13,16 @@ import numbers
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec
 
 import torch
+from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
+from torch.overrides import handle_torch_function, has_torch_function
 
 from companion.cuda import proof
+
+P = ParamSpec("P")
 
 BACKENDS = ("auto", "torch", "kernel", "simulator")
 
@@ -115,6 +119,21 @@ def choose(z: torch.Tensor, operator: proof.Operator) -> str:
     if _selected == "simulator" and z.device.type != "cpu":
         raise RuntimeError(f"backend 'simulator': the tensor is on {z.device}, the simulator needs the CPU")
     return _selected
+
+
+def overridable(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """A public function as PyTorch's own are: a ``TorchFunctionMode``, a tensor subclass with ``__torch_function__`` or
+    a proxy of :mod:`torch.fx` may take the whole call, instead of seeing only what it is made of."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        relevant = (*args, *kwargs.values())
+        if has_torch_function(relevant):
+            result: Tensor = handle_torch_function(call, relevant, *args, **kwargs)
+            return result
+        return function(*args, **kwargs)
+
+    return call
 
 
 def transformed() -> bool:

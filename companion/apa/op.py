@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from companion.apa import kernel, reference
-from companion.operator import cast, check_floating, check_parameter, choose, memory_order, transformed
+from companion.operator import cast, check_floating, check_parameter, choose, memory_order, overridable, transformed
 
 Parameter: TypeAlias = float | Tensor
 
 
+@overridable
 def apa(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
     r"""Adaptive parametric activation: a sigmoid whose gain and asymmetry are parameters.
 
@@ -64,6 +65,7 @@ def apa(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
     return _apply(z, kappa, lam, dim, gated=False)
 
 
+@overridable
 def aglu(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
     r"""Adaptive gated linear unit: the input times its own APA.
 

@@ -13,7 +13,16 @@ from torch.autograd import forward_ad
 from companion.dac import kernel, reference
 from companion.dac.kernel import Geometry
 from companion.dac.reference import ACTIVATIONS, PAD_ORDERS
-from companion.operator import batched, cast, check_floating, choose, image_format, opaque, without_autocast
+from companion.operator import (
+    batched,
+    cast,
+    check_floating,
+    choose,
+    image_format,
+    opaque,
+    overridable,
+    without_autocast,
+)
 
 #: Of a dense layer as a convolution.
 POINT = Geometry((1, 1), (0, 0), (1, 1), 1, False)
@@ -25,6 +34,7 @@ SMALL = 2**20
 FUSED = ("relu", "leaky_relu", "identity")
 
 
+@overridable
 def dac_linear(
     z: Tensor, weight: Tensor, bias: Tensor, activation: str | Callable[[Tensor], Tensor] = "relu"
 ) -> Tensor:
@@ -91,6 +101,7 @@ def dac_linear(
     return _apply(rows, weight, bias, activation, None).reshape(*z.shape[:-1], weight.shape[0])
 
 
+@overridable
 def dac_conv2d(
     z: Tensor,
     weight: Tensor,

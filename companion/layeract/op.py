@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from companion.layeract import kernel, reference
-from companion.operator import cast, check_floating, choose, transformed
+from companion.operator import cast, check_floating, choose, overridable, transformed
 
 SCALES = ("sigmoid", "hardsigmoid")
 
 
+@overridable
 def layer_act(
     y: Tensor,
     scale: str = "sigmoid",
@@ -82,6 +83,7 @@ def layer_act(
     return _apply(y, scale == "hardsigmoid", alpha, dims, unbiased)
 
 
+@overridable
 def la_silu(y: Tensor, alpha: float = 1e-5, dims: int | Sequence[int] | None = None, unbiased: bool = False) -> Tensor:
     r"""LA-SiLU: :func:`layer_act` with the sigmoid.
 
@@ -103,6 +105,7 @@ def la_silu(y: Tensor, alpha: float = 1e-5, dims: int | Sequence[int] | None = N
     return _apply(y, False, alpha, dims, unbiased)
 
 
+@overridable
 def la_hardsilu(
     y: Tensor, alpha: float = 1e-5, dims: int | Sequence[int] | None = None, unbiased: bool = False
 ) -> Tensor:
