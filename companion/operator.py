@@ -1,7 +1,8 @@
-"""Who computes, and what every operator checks before it does.
+"""What every operator shares: who computes, what is checked before, and how it is differentiated.
 
 An operator has up to three implementations of the same mathematics: plain torch, the CUDA kernel on a GPU,
 and the same kernel in the CPU simulator. :func:`backend` chooses; :func:`choose` is how an operator asks.
+:func:`differentiable` makes of them one function that can be differentiated in every way that torch knows.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import functools
 import importlib.util
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, ParamSpec
@@ -18,6 +19,7 @@ from typing import Any, ParamSpec
 import torch
 from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
+from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function
 
 from companion.cuda import proof
@@ -162,6 +164,120 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
     if device_type in _AUTOCAST and torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()
+
+
+# --- differentiation ---------------------------------------------------------------------------------------------
+
+
+def differentiable(
+    plain: Callable[..., Tensor],
+    forward: Callable[..., tuple[Tensor, tuple[Tensor, ...]]],
+    backward: Callable[..., tuple[Tensor | None, ...]],
+    compiled: Callable[..., Tensor] | None = None,
+) -> Callable[..., Tensor]:
+    """One function of an operator's implementations, whoever looks at it.
+
+    In eager mode ``forward`` and ``backward`` compute: they may launch kernels, work in place, and ask :func:`choose`.
+    Derivatives of higher order, batches of gradients, forward mode and the transforms of :mod:`torch.func` see
+    ``plain``; so does the compiler. All of them compute without autocast.
+
+    Parameters
+    ----------
+    plain : callable
+        The operands → the result, in differentiable tensor maths. Operands are tensors, or anything else that is
+        handed on as it is.
+    forward : callable
+        The operands → the result, and tensors that are worth saving.
+    backward : callable
+        The gradient of the result, for each operand whether its gradient is needed, what ``forward`` saved, the
+        operands → for each operand its gradient, or None. What is captured follows the operands, here as there.
+    compiled : callable, optional
+        What the compiler sees instead of ``plain``.
+
+    Returns
+    -------
+    callable
+        Takes the operands, and as ``captured`` tensors that ``plain`` uses without being handed them: what a function
+        among the operands has learned.
+    """
+
+    class Eager(torch.autograd.Function):
+        """Without ``setup_context``: torch would inspect the signature of ``forward`` at every call."""
+
+        @staticmethod
+        def forward(ctx: Any, count: int, *given: Any) -> Tensor:
+            operands = given[:count]
+            with without_autocast(_device_of(operands)):
+                result, saved = forward(*operands)
+            ctx.count = count
+            ctx.others = [_TENSOR if isinstance(x, Tensor) else x for x in given]
+            ctx.save_for_backward(*(x for x in given if isinstance(x, Tensor)), *saved)
+            return result
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+            tensors = iter(ctx.saved_tensors)
+            given = [next(tensors) if x is _TENSOR else x for x in ctx.others]
+            operands, captured, needs = given[: ctx.count], given[ctx.count :], ctx.needs_input_grad[1:]
+            if torch.is_grad_enabled() or batched(grad) or has_tangent(grad):
+                return None, *_gradients_through(plain, grad, operands, captured, needs)
+            with without_autocast(grad.device.type):
+                return None, *backward(grad, needs, tuple(tensors), *given)
+
+    def function(*operands: Any, captured: tuple[Tensor, ...] = ()) -> Tensor:
+        if torch._C._are_functorch_transforms_active() or any(map(has_tangent, operands)):
+            chosen = plain
+        elif torch.compiler.is_compiling():
+            chosen = plain if compiled is None else compiled
+        else:
+            result: Tensor = Eager.apply(len(operands), *operands, *captured)
+            return result
+        with without_autocast(_device_of(operands)):
+            return chosen(*operands)
+
+    return function
+
+
+_TENSOR = object()
+
+
+def _device_of(operands: Sequence[Any]) -> str:
+    return next(x.device.type for x in operands if isinstance(x, Tensor))
+
+
+def has_tangent(x: Any) -> bool:
+    """Whether forward-mode differentiation is looking."""
+    return isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
+
+
+class _Alias(torch.autograd.Function):
+    """The same tensor, by a name of its own: its gradient is told from that of another operand that is or has made the
+    same tensor. Until the gate opens, nothing passes on to where the tensor comes from."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gate: list[bool]) -> Tensor:
+        ctx.gate = gate
+        ctx.set_materialize_grads(False)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:
+        return grad if ctx.gate else None, None
+
+
+def _gradients_through(
+    plain: Callable[..., Tensor], grad: Tensor, operands: list[Any], captured: list[Tensor], needs: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    """The gradients by the plain maths: differentiable functions of everything, if a graph is being made."""
+    create_graph = torch.is_grad_enabled()
+    gate: list[bool] = []
+    with torch.enable_grad(), without_autocast(grad.device.type):
+        aliases = [_Alias.apply(x, gate) if isinstance(x, Tensor) else x for x in operands]
+        f = plain(*aliases)
+        wanted = [x for x, need in zip((*aliases, *captured), needs, strict=True) if need]
+        found = iter(torch.autograd.grad(f, wanted, grad, create_graph=create_graph, allow_unused=True))
+    gate.append(True)
+    return tuple(next(found) if need else None for need in needs)
 
 
 def opaque(name: str, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> CustomOpDef:

@@ -2,13 +2,23 @@ r"""The public functions ``apa`` and ``aglu``: their checks, their autograd, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from companion.apa import kernel, reference
-from companion.operator import cast, check_floating, check_parameter, choose, memory_order, overridable, transformed
+from companion.operator import (
+    cast,
+    check_floating,
+    check_parameter,
+    choose,
+    differentiable,
+    memory_order,
+    overridable,
+    transformed,
+)
 
 Parameter: TypeAlias = float | Tensor
 
@@ -120,23 +130,16 @@ def aglu(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
 
 
 def _apply(z: Tensor, kappa: Parameter, lam: Parameter, dim: int, gated: bool) -> Tensor:
-    result: Tensor
     check_floating("z", z)
     check_parameter("kappa", kappa, z, dim)
     check_parameter("lam", lam, z, dim, minimum=0.0)
-    if torch.compiler.is_compiling():
-        function: type[torch.autograd.Function] = _Compiled
-    elif transformed():
-        function = _Transformed
-    else:
-        function = _Eager
+    if not transformed():
         order = memory_order(z)
         if order is not None:  # channels-last, or transposed: compute in the order of memory, and keep it
             dim = order.index(dim % z.ndim) if z.ndim else dim
             result = _apply(z.permute(order), kappa, lam, dim, gated)
             return result.permute([order.index(d) for d in range(z.ndim)])
-    result = function.apply(z, _broadcastable(kappa, z, dim), _broadcastable(lam, z, dim), gated)
-    return result
+    return FUNCTION(z, _broadcastable(kappa, z, dim), _broadcastable(lam, z, dim), gated)
 
 
 def _broadcastable(parameter: Parameter, z: Tensor, dim: int) -> Parameter:
@@ -230,30 +233,32 @@ def _gradients_tangent(
 # --- eager: the lean loop on a CPU, the kernel on a GPU -------------------------------------------------------------
 
 
-def _forward_eager(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
+def _forward_eager(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> tuple[Tensor, tuple[()]]:
     who = choose(z, kernel.OPERATOR)
     if who != "torch":
-        return kernel.forward(z, kappa, lam, gated, simulated=who == "simulator")
+        return kernel.forward(z, kappa, lam, gated, simulated=who == "simulator"), ()
     if _lean(z, kappa, lam):
-        return reference.forward_in_chunks(z, kappa, lam, gated)
-    return _forward(z, kappa, lam, gated)
+        return reference.forward_in_chunks(z, kappa, lam, gated), ()
+    return _forward(z, kappa, lam, gated), ()
 
 
 def _backward_eager(
-    grad: Tensor, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    grad: Tensor,
+    needs: Sequence[bool],
+    saved: tuple[()],
+    z: Tensor,
+    kappa: Parameter,
+    lam: Parameter,
+    gated: bool,
+) -> tuple[Tensor | None, ...]:
     who = choose(z, kernel.OPERATOR)
     if who != "torch":
-        grad_z, grad_kappa, grad_lam = kernel.backward(grad, z, kappa, lam, gated, simulated=who == "simulator")
+        found = kernel.backward(grad, z, kappa, lam, gated, simulated=who == "simulator")
     elif _lean(z, kappa, lam):
-        grad_z, grad_kappa, grad_lam = reference.backward_in_chunks(grad, z, kappa, lam, gated)
+        found = reference.backward_in_chunks(grad, z, kappa, lam, gated)
     else:
-        return _backward(grad, z, kappa, lam, gated)
-    return (
-        grad_z,
-        grad_kappa if isinstance(kappa, Tensor) else None,
-        grad_lam if isinstance(lam, Tensor) else None,
-    )
+        return *_backward(grad, z, kappa, lam, gated), None
+    return *(g if isinstance(x, Tensor) else None for g, x in zip(found, (z, kappa, lam), strict=True)), None
 
 
 def _lean(z: Tensor, kappa: Parameter, lam: Parameter) -> bool:
@@ -305,18 +310,6 @@ class _Gradients(torch.autograd.Function):
         return _gradients_tangent(*tangents[:4], *_saved(ctx))
 
 
-class _EagerGradients(_Gradients):
-    """The same, computed by whoever the backend names."""
-
-    generate_vmap_rule = False
-
-    @staticmethod
-    def forward(
-        grad: Tensor, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        return _backward_eager(grad, z, kappa, lam, gated)
-
-
 class _Compiled(torch.autograd.Function):
     """(z, κ, λ) → η or zη in plain torch, for the compiler, which traces neither jvp nor a second derivative."""
 
@@ -333,8 +326,8 @@ class _Compiled(torch.autograd.Function):
         return (*_backward(grad, *_saved(ctx)), None)
 
 
-class _Transformed(_Compiled):
-    """The same for the transforms of torch.func: batched, and differentiable forwards and twice."""
+class _Plain(_Compiled):
+    """The same, batched, and differentiable forwards and twice."""
 
     generate_vmap_rule = True
 
@@ -353,20 +346,4 @@ class _Transformed(_Compiled):
         return cast(total, z.dtype)
 
 
-class _Eager(torch.autograd.Function):
-    """The same, computed by whoever the backend names. Without ``setup_context``: torch would inspect the signature
-    of ``forward`` at every call, which costs more than a small kernel."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
-        _save(ctx, (z, kappa, lam, gated))
-        return _forward_eager(z, kappa, lam, gated)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        arguments = (grad, *_saved(ctx))
-        if torch.is_grad_enabled():
-            return (*_EagerGradients.apply(*arguments), None)
-        return (*_backward_eager(*arguments), None)
-
-    jvp = _Transformed.jvp
+FUNCTION = differentiable(_Plain.apply, _forward_eager, _backward_eager, compiled=_Compiled.apply)

@@ -3,24 +3,24 @@ r"""The public functions ``dac_linear`` and ``dac_conv2d``: their checks, their 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
-from torch.autograd import forward_ad
 
 from companion.dac import kernel, reference
 from companion.dac.kernel import Geometry
 from companion.dac.reference import ACTIVATIONS, PAD_ORDERS
 from companion.operator import (
-    batched,
     cast,
     check_floating,
     choose,
+    differentiable,
     image_format,
     opaque,
     overridable,
+    transformed,
     without_autocast,
 )
 
@@ -269,13 +269,6 @@ def geometry_of(
 # --- who computes ------------------------------------------------------------------------------------------------
 
 
-class _Setting(NamedTuple):
-    """What is not a tensor; dense if there is no geometry."""
-
-    activation: str | Callable[[Tensor], Tensor]
-    geometry: Geometry | None
-
-
 def _apply(
     z: Tensor,
     weight: Tensor,
@@ -283,38 +276,12 @@ def _apply(
     activation: str | Callable[[Tensor], Tensor],
     geometry: Geometry | None,
 ) -> Tensor:
-    weight, bias = cast(weight, z.dtype), cast(bias, z.dtype)
-    result: Tensor
-    if torch._C._are_functorch_transforms_active() or any(map(_has_tangent, (z, weight, bias))):
-        phi = activation if callable(activation) else ACTIVATIONS[activation]
-        result = _plain(z, weight, bias, phi, geometry)
-    elif not torch.compiler.is_compiling():
-        result = _eager(z, weight, bias, activation, geometry)
-    elif callable(activation):
-        result = _uncompiled(z, weight, bias, activation, geometry)
-    elif geometry is None and activation in FUSED:
-        result = _plain(z, weight, bias, ACTIVATIONS[activation], None)
-    elif geometry is None:
-        result = _compiled(*_as_images(z, weight), bias, activation, POINT).flatten(1)
-    else:
-        result = _compiled(z, weight, bias, activation, geometry)
-    return result
-
-
-def _has_tangent(x: Tensor) -> bool:
-    """Whether forward-mode differentiation is looking."""
-    return forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
-
-
-def _plain(
-    z: Tensor, weight: Tensor, bias: Tensor, phi: Callable[[Tensor], Tensor], geometry: Geometry | None
-) -> Tensor:
-    """The differentiable formula, which holds every activation."""
-    dtype = reference.compute_dtype(z.dtype)
-    with without_autocast(z.device.type):
-        x, w, b = (cast(operand, dtype) for operand in (z, weight, bias))
-        f = reference.linear(x, w, b, phi) if geometry is None else reference.conv2d(x, w, b, phi, geometry)
-        return cast(f, z.dtype)
+    operands = z, cast(weight, z.dtype), cast(bias, z.dtype), activation, geometry
+    if torch.compiler.is_compiling():
+        return _uncompiled(*operands) if callable(activation) else FUNCTION(*operands)
+    if transformed():
+        return FUNCTION(*operands)
+    return _eager(*operands)
 
 
 def _eager(
@@ -324,11 +291,20 @@ def _eager(
     activation: str | Callable[[Tensor], Tensor],
     geometry: Geometry | None,
 ) -> Tensor:
+    operands = z, weight, bias, activation, geometry
     learned = reference.learned_by(activation, z) if callable(activation) else ()
     if _who(z, activation, geometry) == "torch" and _is_plain(z, weight, bias, geometry):
-        return _plain(z, weight, bias, activation if callable(activation) else ACTIVATIONS[activation], geometry)
-    result: Tensor = _Eager.apply(z, weight, bias, _Setting(activation, geometry), *learned)
-    return result
+        with without_autocast(z.device.type):
+            return _plain(*operands)
+    return FUNCTION(*operands, captured=learned)
+
+
+def dac_with_a_function(*arguments: Any) -> Tensor:
+    """What ``activation`` does is not known: it stays outside compiled graphs."""
+    return _eager(*arguments)
+
+
+_uncompiled = _disable_dynamo(dac_with_a_function)
 
 
 def _who(z: Tensor, activation: str | Callable[[Tensor], Tensor], geometry: Geometry | None) -> str:
@@ -347,20 +323,37 @@ def _is_plain(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry | None
     return z.numel() // max(z.shape[1], 1) * bias.numel() <= SMALL
 
 
-def dac_with_a_function(*arguments: Any) -> Tensor:
-    """What ``activation`` does is not known: it stays outside compiled graphs."""
-    return _eager(*arguments)
-
-
-_uncompiled = _disable_dynamo(dac_with_a_function)
-
-
 def _as_images(z: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """A dense layer as a convolution: images of one pixel, a kernel of one position."""
     return z[:, :, None, None], weight[:, :, None, None]
 
 
+def _plain(
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    activation: str | Callable[[Tensor], Tensor],
+    geometry: Geometry | None,
+) -> Tensor:
+    """The differentiable formula, which holds every activation."""
+    phi = activation if callable(activation) else ACTIVATIONS[activation]
+    dtype = reference.compute_dtype(z.dtype)
+    x, w, b = (cast(operand, dtype) for operand in (z, weight, bias))
+    f = reference.linear(x, w, b, phi) if geometry is None else reference.conv2d(x, w, b, phi, geometry)
+    return cast(f, z.dtype)
+
+
 def _forward(
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    activation: str | Callable[[Tensor], Tensor],
+    geometry: Geometry | None,
+) -> tuple[Tensor, tuple[()]]:
+    return _value(z, weight, bias, activation, geometry), ()
+
+
+def _value(
     z: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -376,13 +369,27 @@ def _forward(
         if geometry is None:
             return kernel.linear_forward(z, weight, bias, simulated)
         return kernel.conv_forward(z, weight, bias, geometry, simulated)
-    with without_autocast(z.device.type):
-        if geometry is None:
-            return reference.forward_in_blocks(*_as_images(z, weight), bias, activation, POINT).flatten(1)
-        return reference.forward_in_blocks(z, weight, bias, activation, geometry)
+    if geometry is None:
+        return reference.forward_in_blocks(*_as_images(z, weight), bias, activation, POINT).flatten(1)
+    return reference.forward_in_blocks(z, weight, bias, activation, geometry)
 
 
 def _backward(
+    grad: Tensor,
+    needs: Sequence[bool],
+    saved: tuple[()],
+    z: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    activation: str | Callable[[Tensor], Tensor],
+    geometry: Geometry | None,
+    *learned: Tensor,
+) -> tuple[Tensor | None, ...]:
+    found = _gradients(grad, z, weight, bias, activation, geometry, (needs[0], needs[1], needs[2]), learned)
+    return *found[:3], None, None, *found[3:]
+
+
+def _gradients(
     grad: Tensor,
     z: Tensor,
     weight: Tensor,
@@ -404,50 +411,13 @@ def _backward(
         if geometry is None:
             return kernel.linear_backward(grad, z, weight, bias, needs, simulated)
         return kernel.conv_backward(grad, z, weight, bias, geometry, needs, simulated)
-    with without_autocast(z.device.type):
-        if geometry is not None:
-            return reference.backward_in_blocks(grad, z, weight, bias, activation, geometry, needs, learned)
-        images, kernels = _as_images(z, weight)
-        found = reference.backward_in_blocks(
-            grad[:, :, None, None], images, kernels, bias, activation, POINT, needs, learned
-        )
-        return *(None if g is None else g.flatten(1) for g in found[:2]), *found[2:]
-
-
-class _Eager(torch.autograd.Function):
-    """(z, weight, bias, what the activation has learned) → f, computed by whoever the backend names.
-
-    The backward pass of a graph that is to be differentiated again is plain differentiable maths.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, weight: Tensor, bias: Tensor, setting: _Setting, *learned: Tensor) -> Tensor:
-        ctx.setting = setting
-        ctx.save_for_backward(z, weight, bias, *learned)
-        return _forward(z, weight, bias, *setting)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        z, weight, bias, *learned = ctx.saved_tensors
-        activation, geometry = ctx.setting
-        needs = ctx.needs_input_grad[:3]
-        if torch.is_grad_enabled() or batched(grad):
-            wanted = [*(x for x, need in zip((z, weight, bias), needs, strict=True) if need), *learned]
-            found = iter(_gradients(grad, (z, weight, bias), wanted, ctx.setting))
-            gradients = [*(next(found) if need else None for need in needs), *found]
-        else:
-            gradients = [*_backward(grad, z, weight, bias, activation, geometry, needs, tuple(learned))]
-        return *gradients[:3], None, *gradients[3:]
-
-
-def _gradients(
-    grad: Tensor, operands: tuple[Tensor, Tensor, Tensor], wanted: list[Tensor], setting: _Setting
-) -> tuple[Tensor | None, ...]:
-    """The gradients as differentiable functions of everything."""
-    phi = ACTIVATIONS[setting.activation] if isinstance(setting.activation, str) else setting.activation
-    with torch.enable_grad():
-        f = _plain(*operands, phi, setting.geometry)
-        return torch.autograd.grad(f, wanted, grad, create_graph=True, allow_unused=True)
+    if geometry is not None:
+        return reference.backward_in_blocks(grad, z, weight, bias, activation, geometry, needs, learned)
+    images, kernels = _as_images(z, weight)
+    found = reference.backward_in_blocks(
+        grad[:, :, None, None], images, kernels, bias, activation, POINT, needs, learned
+    )
+    return *(None if g is None else g.flatten(1) for g in found[:2]), *found[2:]
 
 
 # --- for the compiler --------------------------------------------------------------------------------------------
@@ -467,14 +437,22 @@ def _geometry(
     return Geometry((stride[0], stride[1]), (padding[0], padding[1]), (dilation[0], dilation[1]), groups, before)
 
 
-def _compiled(z: Tensor, weight: Tensor, bias: Tensor, activation: str, geometry: Geometry) -> Tensor:
-    result: Tensor = OP(z, weight, bias, *_arguments(activation, geometry))
-    return result
+def _compiled(z: Tensor, weight: Tensor, bias: Tensor, activation: str, geometry: Geometry | None) -> Tensor:
+    if geometry is None and activation in FUSED:
+        return _plain(z, weight, bias, activation, None)
+    dense = geometry is None
+    images, kernels = _as_images(z, weight) if dense else (z, weight)
+    result: Tensor = OP(images, kernels, bias, *_arguments(activation, geometry or POINT))
+    return result.flatten(1) if dense else result
+
+
+FUNCTION = differentiable(_plain, _forward, _backward, compiled=_compiled)
 
 
 def _op(z: Tensor, weight: Tensor, bias: Tensor, *settings: Any) -> Tensor:
     *numbers, activation = settings
-    f = _forward(z, weight, bias, activation, _geometry(*numbers))
+    with without_autocast(z.device.type):
+        f = _value(z, weight, bias, activation, _geometry(*numbers))
     return f.contiguous(memory_format=image_format(z))
 
 
@@ -487,7 +465,8 @@ def _op_backward(
     grad: Tensor, z: Tensor, weight: Tensor, bias: Tensor, *settings: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     *numbers, activation, needs = settings
-    found = _backward(grad, z, weight, bias, activation, _geometry(*numbers), tuple(needs))
+    with without_autocast(z.device.type):
+        found = _gradients(grad, z, weight, bias, activation, _geometry(*numbers), tuple(needs))
     dz, dweight, dbias = (
         x.new_empty(0)
         if g is None

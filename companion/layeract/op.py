@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from companion.layeract import kernel, reference
-from companion.operator import cast, check_floating, choose, overridable, transformed
+from companion.operator import cast, check_floating, choose, differentiable, overridable, transformed
 
 SCALES = ("sigmoid", "hardsigmoid")
 
@@ -168,8 +167,7 @@ def _apply(y: Tensor, hard: bool, alpha: float, dims: int | Sequence[int] | None
             f"y: got shape {tuple(y.shape)} with {d} elements along dims {within}, allowed is at least {needed}"
         )
     if transformed():
-        x = cast(y, reference.compute_dtype(y.dtype))
-        return cast(reference.value(x, within, hard, alpha, unbiased), y.dtype)
+        return _value(y, within, hard, alpha, unbiased)
     if y.numel() == 0:
         return y * 1
     return _by_rows(y, within, hard, alpha, unbiased)
@@ -180,78 +178,64 @@ def _by_rows(y: Tensor, within: tuple[int, ...], hard: bool, alpha: float, unbia
     d = reference.row_length(y, within)
     if y.is_contiguous() and within[0] == y.ndim - len(within):
         if y.ndim == 2 and y.shape[1] == d:
-            result: Tensor = _Eager.apply(y, hard, alpha, unbiased)
-            return result
-        result = _Eager.apply(y.view(-1, d), hard, alpha, unbiased)
-        return result.view(y.shape)
+            return FUNCTION(y, hard, alpha, unbiased)
+        return FUNCTION(y.view(-1, d), hard, alpha, unbiased).view(y.shape)
     strides = y.stride()
     across = [dim for dim in range(y.ndim) if dim not in within]
     # in both groups the dimension with the largest stride comes first: channels-last stays as it lies
     order = sorted(across, key=lambda dim: -strides[dim]) + sorted(within, key=lambda dim: -strides[dim])
     ordered = y.permute(order)
-    result = _Eager.apply(ordered.reshape(-1, d).contiguous(), hard, alpha, unbiased)
+    result = FUNCTION(ordered.reshape(-1, d).contiguous(), hard, alpha, unbiased)
     result = result.view(ordered.shape).permute([order.index(dim) for dim in range(y.ndim)])
     return result if ordered.is_contiguous() else torch.empty_like(y).copy_(result)
 
 
-# --- autograd ----------------------------------------------------------------------------------------------------
+# --- on rows (rows, d) --------------------------------------------------------------------------------------------
 
 
-def _forward(y: Tensor, hard: bool, alpha: float, unbiased: bool) -> tuple[Tensor, Tensor | None]:
-    """a, and what was saved about the rows; plain torch saves nothing but y."""
-    who = choose(y, kernel.OPERATOR)
-    if who != "torch":
-        return kernel.forward(y, alpha, hard, unbiased, simulated=who == "simulator")
-    if _lean(y):
-        return reference.forward_in_chunks(y, hard, alpha, unbiased)
+def _plain(y: Tensor, hard: bool, alpha: float, unbiased: bool) -> Tensor:
+    return _value(y, (-1,), hard, alpha, unbiased)
+
+
+def _value(y: Tensor, within: tuple[int, ...], hard: bool, alpha: float, unbiased: bool) -> Tensor:
     x = cast(y, reference.compute_dtype(y.dtype))
-    return cast(reference.value(x, (-1,), hard, alpha, unbiased), y.dtype), None
+    return cast(reference.value(x, within, hard, alpha, unbiased), y.dtype)
 
 
-def _backward(grad: Tensor, y: Tensor, statistics: Tensor | None, hard: bool, alpha: float, unbiased: bool) -> Tensor:
-    if statistics is None:
-        return _gradient(grad, y, hard, alpha, unbiased)
+def _forward(y: Tensor, hard: bool, alpha: float, unbiased: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """a, and what was found out about the rows; plain torch saves nothing but y."""
     who = choose(y, kernel.OPERATOR)
     if who != "torch":
-        return kernel.backward(grad.contiguous(), y, statistics, hard, unbiased, simulated=who == "simulator")
-    if _lean(y):
-        return reference.backward_in_chunks(grad.contiguous(), y, statistics, hard, unbiased)
-    return _gradient(grad, y, hard, alpha, unbiased)  # the backend was changed between the passes
+        a, statistics = kernel.forward(y, alpha, hard, unbiased, simulated=who == "simulator")
+    elif _lean(y):
+        a, statistics = reference.forward_in_chunks(y, hard, alpha, unbiased)
+    else:
+        return _plain(y, hard, alpha, unbiased), ()
+    return a, (statistics,)
 
 
-def _gradient(grad: Tensor, y: Tensor, hard: bool, alpha: float, unbiased: bool) -> Tensor:
-    dtype = reference.compute_dtype(y.dtype)
-    return cast(reference.gradient(cast(grad, dtype), cast(y, dtype), hard, alpha, unbiased), y.dtype)
+def _backward(
+    grad: Tensor,
+    needs: Sequence[bool],
+    saved: tuple[Tensor, ...],
+    y: Tensor,
+    hard: bool,
+    alpha: float,
+    unbiased: bool,
+) -> tuple[Tensor | None, ...]:
+    who = choose(y, kernel.OPERATOR)
+    if saved and who != "torch":
+        dy = kernel.backward(grad.contiguous(), y, saved[0], hard, unbiased, simulated=who == "simulator")
+    elif saved and _lean(y):
+        dy = reference.backward_in_chunks(grad.contiguous(), y, saved[0], hard, unbiased)
+    else:  # also where the backend was changed between the passes
+        dtype = reference.compute_dtype(y.dtype)
+        dy = cast(reference.gradient(cast(grad, dtype), cast(y, dtype), hard, alpha, unbiased), y.dtype)
+    return dy, None, None, None
 
 
 def _lean(y: Tensor) -> bool:
     return y.device.type == "cpu" and y.dtype != torch.float64
 
 
-class _Eager(torch.autograd.Function):
-    """Rows (rows, d) → a, computed by whoever the backend names.
-
-    The backward pass of a graph that is to be differentiated again is plain differentiable maths.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, hard: bool, alpha: float, unbiased: bool) -> Tensor:
-        a, statistics = _forward(y, hard, alpha, unbiased)
-        ctx.settings = hard, alpha, unbiased
-        ctx.save_for_backward(y, statistics)
-        ctx.save_for_forward(y)
-        return a
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        y, statistics = ctx.saved_tensors
-        hard, alpha, unbiased = ctx.settings
-        if torch.is_grad_enabled():
-            return _gradient(grad, y, hard, alpha, unbiased), None, None, None
-        return _backward(grad, y, statistics, hard, alpha, unbiased), None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, t: Tensor, *_: Any) -> Tensor:
-        (y,) = ctx.saved_tensors
-        dtype = reference.compute_dtype(y.dtype)
-        return cast(reference.tangent(cast(t, dtype), cast(y, dtype), *ctx.settings), y.dtype)
+FUNCTION = differentiable(_plain, _forward, _backward)

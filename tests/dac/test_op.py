@@ -186,7 +186,7 @@ def test_blocks_of_any_size_give_the_same(
 @either_bias
 def test_small_operands_go_by_the_formula_itself(monkeypatch: pytest.MonkeyPatch, shape: str, per_weight: bool) -> None:
     monkeypatch.setattr(op, "SMALL", 2**20)
-    monkeypatch.setattr(op, "_Eager", None)
+    monkeypatch.setattr(op, "FUNCTION", None)
     assert_equals_double_precision(dac_linear, linear_by_hand, linear_operands(5, 3, 4))
     operands, numbers = conv_operands(shape, per_weight)
     assert_equals_double_precision(
