@@ -20,11 +20,10 @@
 // vary along the fastest dimension; a thread takes one pack of channels and walks down a chunk of rows. `aglu_reduce`
 // adds the partial sums, one block per channel. No atomics: the same input gives the same bits.
 
-#include "common.cuh"
+#include "rows.cuh"
 
 namespace companion {
 
-constexpr float log2_e = 1.44269504088896341f;
 constexpr float ln_2 = 0.69314718055994531f;
 // log2(e)/2 as the sum of two floats
 constexpr float half_log2_e = 0.721347510814666748046875f;
@@ -153,25 +152,13 @@ __device__ __forceinline__ Parameters channel_parameters(const float* kappa, con
 
 // --- parameters constant along contiguous rows ---
 
-// The chunk of a row that a warp takes.
-struct Chunk {
-    int64 row, start, length;
-};
-
-__device__ __forceinline__ Chunk chunk_of_warp(int64 warp, int64 row_length, int64 chunk_length, int64 chunks_per_row) {
-    const int64 row = warp / chunks_per_row;
-    const int64 offset = (warp - row * chunks_per_row) * chunk_length;
-    const int64 rest = row_length - offset;
-    return {row, row * row_length + offset, rest < chunk_length ? rest : chunk_length};
-}
-
 template <typename T, bool gated>
 __device__ __forceinline__ void forward_row(const T* z, T* y, const float* kappa, const float* lam, float kappa_number,
                                             float lam_number, int64 rows, int64 row_length, int64 channels,
                                             int64 chunk_length, int64 chunks_per_row) {
     const int64 warp = (static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x) / warp_size;
     if (warp >= rows * chunks_per_row) return;
-    const Chunk chunk = chunk_of_warp(warp, row_length, chunk_length, chunks_per_row);
+    const auto chunk = chunk_at(warp, row_length, chunk_length, chunks_per_row);
     const Parameters c = channel_parameters(kappa, lam, kappa_number, lam_number, chunk.row % channels);
     const T* const in[] = {z + chunk.start};
     map_range(y + chunk.start, in, chunk.length, threadIdx.x % warp_size, warp_size,
@@ -185,7 +172,7 @@ __device__ __forceinline__ void backward_row(const T* g, const T* z, T* dz, floa
                                              int64 chunks_per_row) {
     const int64 warp = (static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x) / warp_size;
     if (warp >= rows * chunks_per_row) return;
-    const Chunk chunk = chunk_of_warp(warp, row_length, chunk_length, chunks_per_row);
+    const auto chunk = chunk_at(warp, row_length, chunk_length, chunks_per_row);
     const Parameters c = channel_parameters(kappa, lam, kappa_number, lam_number, chunk.row % channels);
     Sums sums;
     const T* const in[] = {g + chunk.start, z + chunk.start};
@@ -201,19 +188,6 @@ __device__ __forceinline__ void backward_row(const T* g, const T* z, T* dz, floa
 
 // --- parameters that vary along the fastest dimension ---
 
-template <typename T, int width>
-struct alignas(width * sizeof(T)) Columns {
-    T element[width];
-};
-
-// Elements of `width` neighbouring channels in every row of a chunk of rows. blockIdx.y is the chunk.
-template <typename T, int width, typename F>
-__device__ __forceinline__ void for_each_row(int64 rows, int64 rows_per_chunk, F f) {
-    const int64 first = static_cast<int64>(blockIdx.y) * rows_per_chunk;
-    const int64 last = first + rows_per_chunk < rows ? first + rows_per_chunk : rows;
-    for (int64 row = first; row < last; ++row) f(row);
-}
-
 template <typename T, bool gated, int width>
 __device__ __forceinline__ void forward_columns(const T* z, T* y, const float* kappa, const float* lam,
                                                 float kappa_number, float lam_number, int64 rows, int64 channels,
@@ -223,7 +197,7 @@ __device__ __forceinline__ void forward_columns(const T* z, T* y, const float* k
     Parameters c[width];
 #pragma unroll
     for (int j = 0; j < width; ++j) c[j] = channel_parameters(kappa, lam, kappa_number, lam_number, channel + j);
-    for_each_row<T, width>(rows, rows_per_chunk, [&](int64 row) {
+    for_each_row(rows, rows_per_chunk, [&](int64 row) {
         const int64 at = row * channels + channel;
         const Columns<T, width> x = *reinterpret_cast<const Columns<T, width>*>(z + at);
         Columns<T, width> result;
@@ -244,7 +218,7 @@ __device__ __forceinline__ void backward_columns(const T* g, const T* z, T* dz, 
     Sums sums[width];
 #pragma unroll
     for (int j = 0; j < width; ++j) c[j] = channel_parameters(kappa, lam, kappa_number, lam_number, channel + j);
-    for_each_row<T, width>(rows, rows_per_chunk, [&](int64 row) {
+    for_each_row(rows, rows_per_chunk, [&](int64 row) {
         const int64 at = row * channels + channel;
         const Columns<T, width> gradient_y = *reinterpret_cast<const Columns<T, width>*>(g + at);
         const Columns<T, width> x = *reinterpret_cast<const Columns<T, width>*>(z + at);
@@ -261,20 +235,6 @@ __device__ __forceinline__ void backward_columns(const T* g, const T* z, T* dz, 
         partial_kappa[blockIdx.y * channels + channel + j] = sums[j].kappa;
         partial_lam[blockIdx.y * channels + channel + j] = sums[j].lam;
     }
-}
-
-// --- the second stage of the sums ---
-
-// total[c] = sum over o and i of partial[(o channels + c) inner + i], by one block per channel, in double
-__device__ __forceinline__ void reduce(const float* partial, float* total, int64 outer, int64 channels, int64 inner) {
-    __shared__ double scratch[warp_size];
-    const int64 channel = blockIdx.x;
-    double sum = 0.0;
-    for (int64 i = threadIdx.x; i < outer * inner; i += blockDim.x) {
-        sum += partial[((i / inner) * channels + channel) * inner + i % inner];
-    }
-    sum = block_sum(sum, scratch);
-    if (threadIdx.x == 0) total[channel] = static_cast<float>(sum);
 }
 
 }  // namespace companion

@@ -1,11 +1,10 @@
-"""The binding of ``aglu.cu``: how tensors are cut into rows, columns and chunks."""
+"""The binding of ``aglu.cu``."""
 
 from __future__ import annotations
 
-import functools
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,21 +12,12 @@ from torch import Tensor
 from companion.apa.reference import Parameter
 from companion.cuda.launch import Kernels
 from companion.cuda.proof import Operator
+from companion.cuda.rows import THREADS, Layout, layout_of, layout_plan, round_up
 from companion.cuda.scalars import float32, int32, int64
 from companion.operator import KERNEL_DTYPES
 
 if TYPE_CHECKING:
     import numpy as np
-
-THREADS = 256
-WARPS = THREADS // 32
-#: Elements that one warp takes at least: two packs of 16 bytes for each of its threads, in the widest case.
-SHORTEST_CHUNK = 1024
-#: Chunks of one row at most: enough to fill the largest GPU several times, few enough to add up quickly.
-MOST_CHUNKS = 16384
-#: Rows that one thread walks down in the column layout, and chunks of rows at most (the limit of a grid's y is 65535).
-ROWS_PER_CHUNK = 64
-MOST_ROW_CHUNKS = 4096
 
 KERNELS = Kernels(
     Path(__file__).with_name("aglu.cu"),
@@ -41,65 +31,6 @@ KERNELS = Kernels(
     + ["aglu_reduce"],
 )
 OPERATOR = Operator("aglu", [KERNELS], "companion.apa.proof:exercise")
-
-
-class Layout(NamedTuple):
-    """How a contiguous tensor lies against its parameters.
-
-    ``kind`` "row": ``rows`` runs of ``length`` elements, run r with the parameters of channel r % channels.
-    "column": ``rows`` runs of ``channels`` elements, one per channel.
-    """
-
-    kind: str
-    rows: int
-    length: int
-    channels: int
-
-
-class Plan(NamedTuple):
-    """What a layout asks of a launch, as the kernels take it."""
-
-    chunk: int  # elements (row) or rows (column) per chunk
-    chunks: int  # per row (row) or in all (column)
-    blocks: int  # along the grid's x; in the column layout for one channel a thread
-    sizes: tuple[np.int64, ...]
-
-
-@functools.lru_cache(maxsize=4096)
-def plan_of(layout: Layout) -> Plan:
-    """The plan of a layout. It depends on sizes alone, so the sums are the same on every GPU."""
-    kind, rows, length, channels = layout
-    if kind == "row":
-        chunk = max(SHORTEST_CHUNK, _round_up(math.ceil(length / MOST_CHUNKS), SHORTEST_CHUNK))
-        chunks = math.ceil(length / chunk)
-        sizes: tuple[int, ...] = (rows, length, channels, chunk, chunks)
-        blocks = math.ceil(rows * chunks / WARPS)
-    else:
-        chunk = max(ROWS_PER_CHUNK, math.ceil(rows / MOST_ROW_CHUNKS))
-        chunks = math.ceil(rows / chunk)
-        sizes = (rows, channels, chunk)
-        blocks = math.ceil(channels / THREADS)
-    return Plan(chunk, chunks, blocks, tuple(int64(size) for size in sizes))
-
-
-def _round_up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple
-
-
-def layout_of(z: Tensor, *parameters: Parameter) -> Layout:
-    """The layout of contiguous ``z`` against parameters that broadcast against it."""
-    for parameter in parameters:
-        if isinstance(parameter, Tensor) and parameter.ndim > 0:
-            dim = parameter.shape.index(parameter.numel()) if parameter.numel() != 1 else 0
-            channels = parameter.numel()
-            if channels == 1:
-                continue
-            inner = math.prod(z.shape[dim + 1 :])
-            outer = math.prod(z.shape[:dim])
-            if inner == 1:
-                return Layout("column", outer, 1, channels)
-            return Layout("row", outer * channels, inner, channels)
-    return Layout("row", 1, z.numel(), 1)
 
 
 def forward(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool, simulated: bool) -> Tensor:
@@ -123,7 +54,7 @@ def backward(
     if z.numel() == 0:
         total = torch.zeros(2, layout.channels, dtype=torch.float32, device=z.device)
         return grad_z, _shaped(total[0], kappa), _shaped(total[1], lam)
-    plan = plan_of(layout)
+    plan = layout_plan(layout)
     if layout.kind == "row":
         outer, inner = layout.rows // layout.channels, plan.chunks
     else:
@@ -135,7 +66,7 @@ def backward(
     KERNELS.launch(
         "aglu_reduce",
         (layout.channels, 2),
-        (min(1024, _round_up(outer * inner, 32)),),
+        (min(1024, round_up(outer * inner, 32)),),
         [partial[0], partial[1], total[0], total[1], int64(outer), int64(layout.channels), int64(inner)],
         z.device,
         simulated,
@@ -166,7 +97,7 @@ def _launch(
     kappa_array, kappa_number = _array_or_number(kappa, layout.channels)
     lam_array, lam_number = _array_or_number(lam, layout.channels)
     parameters = [kappa_array, lam_array, kappa_number, lam_number]
-    plan = plan_of(layout)
+    plan = layout_plan(layout)
     if layout.kind == "row":
         arguments: list[Any] = [*tensors, *parameters, *plan.sizes]
         grid: tuple[int, ...] = (plan.blocks,)

@@ -1,8 +1,7 @@
-// What every kernel needs: conversions, approximate instructions, vectorised access, sums over a warp or a block,
-// and rows that a group of threads holds in registers.
+// What every kernel needs: conversions, approximate instructions, vectorised access.
 //
 // A kernel's arithmetic is float32 whatever its elements are. Elements are read and written in packs of 16 bytes,
-// the widest access that a thread can make; `map_range` and `Spread` see to ranges that begin or end inside a pack.
+// the widest access that a thread can make; `map_range`, and `Spread` in rows.cuh, see to ranges that begin or end inside a pack.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,6 +14,9 @@ using int64 = long long;
 constexpr unsigned full_warp = 0xffffffffu;
 constexpr int warp_size = 32;
 constexpr int pack_bytes = 16;
+
+constexpr float log2_e = 1.44269504088896341f;
+constexpr float log2_e_rest = 1.925963e-8f;
 
 // --- conversions ---
 
@@ -362,153 +364,6 @@ __device__ __forceinline__ void map_range(T* out, const T* const (&in)[inputs], 
         for (int k = 0; k < inputs; ++k) x[k] = to_float(in[k][i]);
         out[i] = from_float<T>(f(x));
     }
-}
-
-// --- sums; the order of the additions is fixed, so the result is the same at every run ---
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = warp_size / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(full_warp, x, distance);
-    return x;
-}
-
-__device__ __forceinline__ double warp_sum(double x) {
-#pragma unroll
-    for (int distance = warp_size / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(full_warp, x, distance);
-    return x;
-}
-
-// The sum over a block whose size is a multiple of 32, known to thread 0 alone. `scratch` holds one value per warp.
-template <typename T>
-__device__ __forceinline__ T block_sum(T x, T* scratch) {
-    const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
-    x = warp_sum(x);
-    __syncthreads();  // an earlier sum may still be reading scratch
-    if (lane == 0) scratch[warp] = x;
-    __syncthreads();
-    if (warp == 0) {
-        x = lane < static_cast<int>(blockDim.x) / warp_size ? scratch[lane] : T(0);
-        x = warp_sum(x);
-    }
-    return x;
-}
-
-// --- rows in registers ---
-
-// A power of two of neighbouring lanes, several groups to a warp. All 32 lanes must call `total` together.
-struct LaneGroup {
-    int thread, threads;
-
-    // every x[v] becomes its sum over the group, in every thread of it
-    template <int values>
-    __device__ __forceinline__ void total(float (&x)[values]) {
-#pragma unroll
-        for (int distance = warp_size / 2; distance > 0; distance /= 2) {
-            if (distance < threads) {
-#pragma unroll
-                for (int v = 0; v < values; ++v) x[v] += __shfl_xor_sync(full_warp, x[v], distance);
-            }
-        }
-    }
-};
-
-// A whole block, of a multiple of 32 threads. Each sum has a row of `scratch` to itself, so one barrier is enough.
-struct BlockGroup {
-    int thread, threads;
-    float (*scratch)[warp_size];
-
-    template <int values>
-    __device__ __forceinline__ void total(float (&x)[values]) {
-        const int warp = thread / warp_size, lane = thread % warp_size;
-#pragma unroll
-        for (int v = 0; v < values; ++v) {
-            x[v] = warp_sum(x[v]);
-            if (lane == 0) scratch[v][warp] = x[v];
-        }
-        __syncthreads();
-#pragma unroll
-        for (int v = 0; v < values; ++v) x[v] = warp_sum(lane < threads / warp_size ? scratch[v][lane] : 0.0f);
-        scratch += values;
-    }
-};
-
-// The part of a row that one thread of a group holds.
-template <typename T, int packs>
-struct Tile {
-    Pack<T> pack[packs];
-    T edge[1];
-};
-
-// How a row is spread over the tiles of a group of at least 2 (size - 1) threads, or of any number if all rows begin
-// and end with a pack. Whole packs go round the threads; the edges, single elements before the first whole pack and
-// after the last, are fewer than the threads.
-template <typename T>
-struct Spread {
-    static constexpr int size = Pack<T>::size;
-    int thread, threads, head, packs, edges;
-
-    __device__ __forceinline__ Spread(const T* row, int length, int thread, int threads)
-        : thread(thread), threads(threads) {
-        head = (pack_bytes - misalignment(row)) % pack_bytes / sizeof(T);
-        head = head < length ? head : length;
-        packs = (length - head) / size;
-        edges = length - packs * size;
-    }
-
-    __device__ __forceinline__ bool has_pack(int p) const { return p * threads + thread < packs; }
-    __device__ __forceinline__ int pack_at(int p) const { return head + (p * threads + thread) * size; }
-    __device__ __forceinline__ bool has_edge() const { return thread < edges; }
-    __device__ __forceinline__ int edge_at() const { return thread < head ? thread : thread + packs * size; }
-};
-
-template <typename T, int packs>
-__device__ __forceinline__ void load_tile(Tile<T, packs>& tile, const T* row, const Spread<T>& spread) {
-#pragma unroll
-    for (int p = 0; p < packs; ++p) {
-        if (spread.has_pack(p)) tile.pack[p] = load_pack(row + spread.pack_at(p));
-    }
-    if (spread.has_edge()) tile.edge[0] = row[spread.edge_at()];
-}
-
-template <typename T, int packs>
-__device__ __forceinline__ void store_tile(T* row, const Tile<T, packs>& tile, const Spread<T>& spread) {
-#pragma unroll
-    for (int p = 0; p < packs; ++p) {
-        if (spread.has_pack(p)) store_pack(row + spread.pack_at(p), tile.pack[p]);
-    }
-    if (spread.has_edge()) row[spread.edge_at()] = tile.edge[0];
-}
-
-// f(x...) for each pack and for the edge that this thread has; x: arrays of the elements at one place of all tiles.
-// A loop over them runs to `size_of<decltype(x)>`.
-//
-// The compiler would rather convert 16-bit elements once, ahead of all loops, and hold twice the registers; so it is
-// told that a pack may have changed.
-template <typename T>
-__device__ __forceinline__ void stay_packed([[maybe_unused]] Pack<T>& pack) {
-#ifndef COMPANION_SIMULATOR
-    if constexpr (sizeof(T) == 2) {
-        uint4& bits = *reinterpret_cast<uint4*>(pack.element);
-        asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
-    }
-#endif
-}
-
-template <typename Array>
-constexpr int size_of = 0;
-template <typename T, int size>
-constexpr int size_of<T (&)[size]> = size;
-
-template <typename T, typename F, int packs, typename... Others>
-__device__ __forceinline__ void for_each_part(const Spread<T>& spread, F f, Tile<T, packs>& tile, Others&... others) {
-#pragma unroll
-    for (int p = 0; p < packs; ++p) {
-        if (!spread.has_pack(p)) continue;
-        stay_packed(tile.pack[p]);
-        (stay_packed(others.pack[p]), ...);
-        f(tile.pack[p].element, others.pack[p].element...);
-    }
-    if (spread.has_edge()) f(tile.edge, others.edge...);
 }
 
 }  // namespace companion

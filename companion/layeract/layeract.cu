@@ -29,63 +29,14 @@
 // which a cache may still have. Tensors begin on a multiple of 16 bytes, rows anywhere. No atomics: the same input
 // gives the same bits.
 
-#include "common.cuh"
+#include "gates.cuh"
+#include "rows.cuh"
 
 namespace companion {
-
-constexpr float log2_e = 1.44269504088896341f;
-constexpr float log2_e_rest = 1.925963e-8f;
-
-constexpr int short_packs = 4;
-constexpr int most_packs = 8;
-constexpr int warp_threads = 128;
-constexpr int block_threads = 512;
-constexpr int long_threads = 256;
 
 constexpr float deviation_scale = 0.00390625f;  // 2^-8
 constexpr float deviation_unscale = 256.0f;
 constexpr double variance_unscale = 65536.0;
-
-// --- scales: s(n), and s'(n) without cancellation ---
-
-template <typename T>
-struct Sigmoid {
-    // e^-n; infinity for a large -n
-    static __device__ __forceinline__ float exponential(float n) { return approx_exp2_ftz(n * -log2_e); }
-    // e^-n, never infinite: s' = e^-n s^2 needs it
-    static __device__ __forceinline__ float finite_exponential(float n) {
-        return approx_exp2_ftz(at_most(n * -log2_e, 127.0f));
-    }
-
-    // s = 1/(1 + e^-n); 0 where it would be subnormal
-    static __device__ __forceinline__ float value(float n) { return approx_reciprocal_ftz(1.0f + exponential(n)); }
-
-    static __device__ __forceinline__ void value_and_slope(float n, float& s, float& slope) {
-        const float E = finite_exponential(n);
-        s = approx_reciprocal_ftz(1.0f + E);
-        slope = E * s * s;
-    }
-};
-
-template <>
-__device__ __forceinline__ float Sigmoid<float>::finite_exponential(float n) {
-    // beyond these bounds s is 1 or subnormal
-    n = at_least(at_most(n, 87.3f), -88.0f);
-    const float x = n * -log2_e;
-    return accurate_exp2(x, fmaf(n, -log2_e_rest, fmaf(n, -log2_e, -x)));
-}
-template <>
-__device__ __forceinline__ float Sigmoid<float>::exponential(float n) { return finite_exponential(n); }
-
-struct HardSigmoid {
-    static __device__ __forceinline__ float value(float n) {
-        return at_least(at_most((n + 3.0f) * (1.0f / 6.0f), 1.0f), 0.0f);
-    }
-    static __device__ __forceinline__ void value_and_slope(float n, float& s, float& slope) {
-        s = value(n);
-        slope = n > -3.0f && n < 3.0f ? 1.0f / 6.0f : 0.0f;
-    }
-};
 
 // --- statistics ---
 
@@ -292,39 +243,14 @@ __device__ __forceinline__ void backward_row(const T* g, const T* y, T* dy, cons
     store_tile(dy + start, g_tile, spread);
 }
 
-// The group of `lanes` lanes that this thread belongs to, and the row that it takes.
-__device__ __forceinline__ LaneGroup lane_group(int lanes) {
-    return {static_cast<int>(threadIdx.x) & (lanes - 1), lanes};
-}
-__device__ __forceinline__ int64 row_of_lane(int lanes) {
-    return (static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x) / lanes;
-}
-
-__device__ __forceinline__ BlockGroup whole_block(float (*scratch)[warp_size]) {
-    return {static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x), scratch};
-}
-
 // --- rows cut into chunks, one to a block ---
-
-struct Chunk {
-    int64 row, start;  // start: of the chunk, in the whole tensor
-    int length;
-};
-
-__device__ __forceinline__ Chunk chunk_of_block(int64 block, int64 row_length, int chunk_length,
-                                                int64 chunks_per_row) {
-    const int64 row = block / chunks_per_row;
-    const int64 offset = (block - row * chunks_per_row) * chunk_length;
-    const int64 rest = row_length - offset;
-    return {row, row * row_length + offset, rest < chunk_length ? static_cast<int>(rest) : chunk_length};
-}
 
 // partial: mean, its rest and the scaled sum of squares of every chunk
 template <typename T>
 __device__ __forceinline__ void chunk_statistics(const T* y, float* partial, int64 row_length, int chunk_length,
                                                  int64 chunks_per_row) {
     __shared__ float scratch[3][warp_size];
-    const Chunk chunk = chunk_of_block(blockIdx.x, row_length, chunk_length, chunks_per_row);
+    const auto chunk = chunk_at(blockIdx.x, row_length, chunk_length, chunks_per_row);
     BlockGroup group = whole_block(scratch);
     const Spread<T> spread(y + chunk.start, chunk.length, group.thread, group.threads);
     Tile<T, most_packs> tile;
@@ -372,7 +298,7 @@ template <typename T>
 __device__ __forceinline__ void chunk_sums(const T* g, const T* y, const float* statistics, float* partial, int64 rows,
                                            int64 row_length, int chunk_length, int64 chunks_per_row, bool hard) {
     __shared__ float scratch[2][warp_size];
-    const Chunk chunk = chunk_of_block(blockIdx.x, row_length, chunk_length, chunks_per_row);
+    const auto chunk = chunk_at(blockIdx.x, row_length, chunk_length, chunks_per_row);
     BlockGroup group = whole_block(scratch);
     const Spread<T> spread(y + chunk.start, chunk.length, group.thread, group.threads);
     Tile<T, most_packs> y_tile, g_tile;
@@ -410,14 +336,14 @@ __device__ __forceinline__ void combine_sums(const float* partial, const float* 
 }
 
 // The chunk that a block of a map takes: the last ones first.
-__device__ __forceinline__ Chunk chunk_of_map(int64 row_length, int chunk_length, int64 chunks_per_row) {
-    return chunk_of_block(gridDim.x - 1 - blockIdx.x, row_length, chunk_length, chunks_per_row);
+__device__ __forceinline__ Chunk<int> chunk_of_map(int64 row_length, int chunk_length, int64 chunks_per_row) {
+    return chunk_at(gridDim.x - 1 - blockIdx.x, row_length, chunk_length, chunks_per_row);
 }
 
 template <typename T>
 __device__ __forceinline__ void forward_chunk(const T* y, T* a, const float* statistics, int64 rows, int64 row_length,
                                               int chunk_length, int64 chunks_per_row, bool hard) {
-    const Chunk chunk = chunk_of_map(row_length, chunk_length, chunks_per_row);
+    const auto chunk = chunk_of_map(row_length, chunk_length, chunks_per_row);
     const Normalise normalise(read_statistics(statistics, chunk.row, rows));
     const T* const in[] = {y + chunk.start};
     const auto map = [&](auto f) { map_range(a + chunk.start, in, chunk.length, threadIdx.x, blockDim.x, f); };
@@ -429,7 +355,7 @@ template <typename T>
 __device__ __forceinline__ void backward_chunk(const T* g, const T* y, T* dy, const float* statistics,
                                                const float* total, int64 rows, int64 row_length, int chunk_length,
                                                int64 chunks_per_row, bool hard) {
-    const Chunk chunk = chunk_of_map(row_length, chunk_length, chunks_per_row);
+    const auto chunk = chunk_of_map(row_length, chunk_length, chunks_per_row);
     const Normalise normalise(read_statistics(statistics, chunk.row, rows));
     const float base = total[chunk.row], tilt = total[rows + chunk.row];
     const T* const in[] = {g + chunk.start, y + chunk.start};

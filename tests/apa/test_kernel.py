@@ -9,18 +9,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import companion
 from companion import simulator
-from companion.apa.kernel import KERNELS, THREADS, WARPS, Layout, layout_of, plan_of
-from companion.cuda import build
+from companion.apa.kernel import KERNELS
 from companion.functional import aglu, apa
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
-from tests.together import together
+from tests.cuda.sources import changed
 
 # --- machine code ---
 
@@ -73,61 +71,7 @@ def test_instructions_per_element(arch: int) -> None:
         assert per_element <= limits[name.split("_")[1], bits], name
 
 
-# --- who takes which elements ---
-
-
-def a_tensor_of(shape: tuple[int, ...]) -> Tensor:
-    """A tensor that takes no memory, however large."""
-    return torch.empty(shape, device="meta")
-
-
-def per_channel(shape: tuple[int, ...], dim: int) -> Tensor:
-    return a_tensor_of(tuple(n if d == dim else 1 for d, n in enumerate(shape)))
-
-
-@together(
-    "shape, dim, expected",
-    [
-        ((8, 3, 5), None, Layout("row", 1, 120, 1)),
-        ((8, 3, 5), 1, Layout("row", 24, 5, 3)),
-        ((8, 3, 5), 0, Layout("row", 8, 15, 8)),
-        ((8, 3, 5), 2, Layout("column", 24, 1, 5)),
-        ((8, 3, 1), 1, Layout("column", 8, 1, 3)),
-        ((8, 1, 5), 1, Layout("row", 1, 40, 1)),
-        ((), None, Layout("row", 1, 1, 1)),
-        ((2**20, 2**11, 7, 7), 1, Layout("row", 2**31, 49, 2**11)),
-        ((2**31, 4), 1, Layout("column", 2**31, 1, 4)),
-    ],
-)
-def test_layouts(shape: tuple[int, ...], dim: int | None, expected: Layout) -> None:
-    z = a_tensor_of(shape)
-    parameter = 1.0 if dim is None else per_channel(shape, dim)
-    assert layout_of(z, parameter, 1.0) == expected
-    assert layout_of(z, 1.0, parameter) == expected
-
-
-LAYOUTS = [
-    *(Layout("row", 1, n, 1) for n in (1, 1023, 1024, 1025, 2**24, 2**24 + 1, 2**31 + 5, 2**34)),
-    *(Layout("row", rows, n, 2**6) for rows, n in ((2**6, 49), (2**30, 49), (2**20, 2**14 + 3))),
-    *(Layout("column", n, 1, c) for n, c in ((1, 1), (64, 3), (65, 4096), (2**18 + 1, 7), (2**31 + 5, 3), (2**33, 2))),
-]
-
-
-@together("layout", LAYOUTS)
-def test_chunks_cover_a_run_once_and_a_grid_is_launchable(layout: Layout) -> None:
-    plan = plan_of(layout)
-    run = layout.length if layout.kind == "row" else layout.rows
-    assert (plan.chunks - 1) * plan.chunk < run <= plan.chunks * plan.chunk
-    assert plan.blocks < 2**31
-    if layout.kind == "row":
-        assert (plan.blocks - 1) * WARPS < layout.rows * plan.chunks <= plan.blocks * WARPS
-        # every chunk begins on the same place in a pack as its row
-        assert plan.chunk % 32 == 0
-    else:
-        assert plan.chunks < 2**16
-        assert (plan.blocks - 1) * THREADS < layout.channels <= plan.blocks * THREADS
-    assert all(size.dtype == np.int64 for size in plan.sizes)
-
+# --- memory and threads ---
 
 needs_simulator = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
 
@@ -137,81 +81,10 @@ ONE_INSTANCE = "COMPANION_KERNELS(aglu, true, f32, float)"
 NAMES = [name for name in KERNELS.names if re.fullmatch(r"aglu_(\w+_)?(row|column)_f32|aglu_reduce", name)]
 
 
-def changed_source(folder: Path, changes: dict[str, str] | None = None, more: str = "") -> Path:
-    """Write a copy of aglu.cu and common.cuh, with one instance of the kernels and with changes."""
-    source, header = KERNELS.source.read_text(), (build.INCLUDE / "common.cuh").read_text()
-    source = INSTANCES.sub("", source) + ONE_INSTANCE + "\n" + more
-    for old, new in (changes or {}).items():
-        assert source.count(old) + header.count(old) == 1, old
-        source, header = source.replace(old, new), header.replace(old, new)
-    (folder / "aglu.cu").write_text(source)
-    (folder / "common.cuh").write_text(header)
-    return folder / "aglu.cu"
-
-
-PLACES = """
-extern "C" __global__ void places(const long long* warps, long long row_length, long long chunk_length,
-                                  long long chunks_per_row, long long* found, int n) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    const companion::Chunk chunk = companion::chunk_of_warp(warps[i], row_length, chunk_length, chunks_per_row);
-    found[3 * i] = chunk.row;
-    found[3 * i + 1] = chunk.start;
-    found[3 * i + 2] = chunk.length;
-}
-
-__device__ void rows_of_chunk(long long rows, long long rows_per_chunk, long long* found) {
-    found[2 * blockIdx.y] = -1;
-    companion::for_each_row<float, 1>(rows, rows_per_chunk, [&](long long row) {
-        if (found[2 * blockIdx.y] < 0) found[2 * blockIdx.y] = row;
-        found[2 * blockIdx.y + 1] = row + 1;
-    });
-}
-
-extern "C" __global__ void rows(long long rows, long long rows_per_chunk, long long* found) {
-    rows_of_chunk(rows, rows_per_chunk, found);
-}
-
-extern "C" __global__ void last_rows(long long rows, long long rows_per_chunk, long long* found) {
-    if (blockIdx.y == gridDim.y - 1) rows_of_chunk(rows, rows_per_chunk, found);
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> simulator.Module:
-    """The functions of aglu.cu that compute places, as kernels of their own."""
-    source = changed_source(tmp_path_factory.mktemp("places"), more=PLACES)
-    return simulator.load(source, ["places", "rows", "last_rows"])
-
-
-@needs_simulator
-@together("layout", [each for each in LAYOUTS if each.kind == "row"])
-def test_a_warp_finds_its_chunk_in_64_bits(places: simulator.Module, layout: Layout) -> None:
-    plan = plan_of(layout)
-    total = layout.rows * plan.chunks
-    warps = sorted({w for near in (0, total // 2, total) for w in range(near - 20, near + 20) if 0 <= w < total})
-    found = torch.zeros(len(warps), 3, dtype=torch.int64)
-    sizes = [np.int64(n) for n in (layout.length, plan.chunk, plan.chunks)]
-    given = [torch.tensor(warps), *sizes, found, np.int32(len(warps))]
-    places.launch("places", (math.ceil(len(warps) / 32),), (32,), given)
-    for warp, (row, start, length) in zip(warps, found.tolist(), strict=True):
-        assert row == warp // plan.chunks
-        assert start == row * layout.length + warp % plan.chunks * plan.chunk
-        assert length == min(plan.chunk, layout.length - warp % plan.chunks * plan.chunk)
-
-
-@needs_simulator
-def test_a_thread_finds_its_rows_in_64_bits(places: simulator.Module) -> None:
-    found = torch.zeros(3, 2, dtype=torch.int64)
-    places.launch("rows", (1, 3), (1,), [np.int64(10), np.int64(4), found])
-    assert found.tolist() == [[0, 4], [4, 8], [8, 10]]
-    # Chunks of 2^32 rows of which all but the last are skipped: the last has seven.
-    places.launch("last_rows", (1, 3), (1,), [np.int64(2**33 + 7), np.int64(2**32), found])
-    assert found[2].tolist() == [2**33, 2**33 + 7]
-
-
-# --- memory and threads ---
+def changed_source(folder: Path, changes: dict[str, str] | None = None) -> Path:
+    """Write a copy of aglu.cu with one instance of the kernels and with changes."""
+    text = INSTANCES.sub("", KERNELS.source.read_text()) + ONE_INSTANCE + "\n"
+    return changed(folder, KERNELS.source, text, changes)
 
 
 @pytest.fixture(scope="module")
@@ -262,24 +135,6 @@ def test_the_result_does_not_depend_on_the_order_of_threads(monkeypatch: pytest.
         for case, results in zip(cases(), expected, strict=True):
             for got, other in zip(forward_and_backward(*case), results, strict=True):
                 assert torch.equal(got, other), order
-
-
-@needs_simulator
-@pytest.mark.parametrize(("outer", "inner"), [(1, 1), (40, 1), (1, 1500), (9, 17)])
-def test_the_second_stage_adds_in_double_precision_and_in_a_fixed_order(outer: int, inner: int) -> None:
-    module = simulator.load(KERNELS.source, KERNELS.names, include=(build.INCLUDE,))
-    channels = 3
-    partial = torch.randn(2, outer, channels, inner, generator=torch.Generator().manual_seed(0)) * 1e4
-    partial[0, 0, :, 0] = 1e8  # what is added to it in float32 is lost
-    total = torch.zeros(2, channels)
-    sizes = [np.int64(n) for n in (outer, channels, inner)]
-
-    def given() -> list[object]:
-        return [partial[0].clone(), partial[1].clone(), total[0], total[1], *sizes]
-
-    for threads in (32, 160, 1024):
-        simulator.check_orders(module, "aglu_reduce", (channels, 2), (threads,), given)
-        torch.testing.assert_close(total, partial.double().sum((1, 3)).float(), rtol=1e-6, atol=0)
 
 
 def _wrong_tail() -> dict[str, str]:

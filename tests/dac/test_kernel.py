@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from companion import simulator
-from companion.cuda import build
 from companion.dac import kernel
 from companion.dac.kernel import CONV, CONV3X3, CONV3X3_BACKWARD, LINEAR, TILES, Geometry, parts_of, tiling
 from tests.cuda.machine_code import ARCHITECTURES, Code, machine_code, under_the_locked_compiler
+from tests.cuda.sources import changed
 from tests.together import together
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -776,19 +776,12 @@ INSTANCE = {
 }
 
 
-def changed(kernels: kernel.Kernels, folder: Path, changes: dict[str, str], **options: bool) -> simulator.Module:
+def with_changes(kernels: kernel.Kernels, folder: Path, changes: dict[str, str], **options: bool) -> simulator.Module:
     """The kernels of a source for one dtype, with changes."""
-    texts = {path.name: path.read_text() for path in (kernels.source, kernels.source.with_name("dac.cuh"))}
-    texts["common.cuh"] = (build.INCLUDE / "common.cuh").read_text()
     suffix, T = INSTANCE[kernels]
-    texts[kernels.source.name] = INSTANCES.sub("", texts[kernels.source.name]) + f"COMPANION_KERNELS({suffix}, {T})\n"
-    for old, new in changes.items():
-        assert sum(text.count(old) for text in texts.values()) == 1, old
-        texts = {name: text.replace(old, new) for name, text in texts.items()}
-    for name, text in texts.items():
-        (folder / name).write_text(text)
+    text = INSTANCES.sub("", kernels.source.read_text()) + f"COMPANION_KERNELS({suffix}, {T})\n"
     names = [name for name in kernels.names if name.endswith(f"_{suffix}")]
-    return simulator.load(folder / kernels.source.name, names, **options)
+    return simulator.load(changed(folder, kernels.source, text, changes), names, **options)
 
 
 def linear_cases() -> Iterator[Case]:
@@ -857,7 +850,7 @@ def test_nothing_is_read_or_written_out_of_bounds(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = changed(kernels, tmp_path, {}, sanitize=True)
+    module = with_changes(kernels, tmp_path, {}, sanitize=True)
     monkeypatch.setattr(kernels, "_simulator", lambda: module)
     assert same(all_results(kernels), expected[kernels])
 
@@ -1032,7 +1025,7 @@ def test_a_planted_fault_is_found(
     fault: str, expected: dict[kernel.Kernels, list[Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels, changes = FAULTS[fault]
-    module = changed(kernels, tmp_path, changes)
+    module = with_changes(kernels, tmp_path, changes)
     monkeypatch.setattr(kernels, "_simulator", lambda: module)
 
     def differs(order: str) -> bool:
@@ -1058,7 +1051,7 @@ def test_sums_of_finite_numbers_are_not_taken_again(
     changes = {TAKEN_AGAIN: "        __trap();\n" + TAKEN_AGAIN}
     if not barrier:
         changes[BEHIND_G] = BEHIND_G.replace("__syncthreads();", "")
-    module = changed(CONV3X3_BACKWARD, tmp_path, changes)
+    module = with_changes(CONV3X3_BACKWARD, tmp_path, changes)
     monkeypatch.setattr(CONV3X3_BACKWARD, "_simulator", lambda: module)
     monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", "warps")
     for case in conv3x3_backward_cases():

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from companion import simulator
-from companion.cuda import build
 from companion.layeract import kernel
-from companion.layeract.kernel import KERNELS, plan_of
+from companion.layeract.kernel import KERNELS
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
+from tests.cuda.sources import changed
 from tests.together import together
 
 ALPHA = 1e-5
@@ -105,56 +105,6 @@ def test_instructions_per_element(arch: int) -> None:
         size = parts(name)[2]
         per_element = (len(code.instructions) - sum(map(len, hard))) / (PACKS[layout] * size)
         assert per_element <= INSTRUCTIONS[direction, layout][size // 8], name
-
-
-# --- who takes which elements ---
-
-
-def test_the_source_and_its_binding_have_the_same_constants() -> None:
-    constants = dict(re.findall(r"constexpr int (\w+) = (\d+);", KERNELS.source.read_text()))
-    for name, value in constants.items():
-        assert getattr(kernel, name.upper()) == int(value), name
-    assert len(constants) == 5
-
-
-LENGTHS = [
-    *(1, 2, 3, 7, 8, 9, 31, 32, 33, 100, 127, 128, 129),
-    *(2**n + more for n in range(9, 16) for more in (-1, 0, 1)),
-    *(515, 516, 1031, 1032, 2055, 2056, 16_387, 16_388, 32_775, 32_776, 70_001, 802_816, 2**20, 2**24 + 5, 2**33 + 7),
-]
-
-
-@together("rows, length, element_bytes", itertools.product([1, 7, 1000], LENGTHS, [2, 4]))
-def test_a_plan_gives_every_element_a_place_and_can_be_launched(rows: int, length: int, element_bytes: int) -> None:
-    plan, size = plan_of(rows, length, element_bytes), 16 // element_bytes
-    edges = 0 if length % size == 0 else 2 * (size - 1)
-    assert plan.blocks < 2**31
-    assert plan.threads % 32 == 0
-    if plan.kind in ("short", "warp"):
-        assert plan.lanes in (1, 2, 4, 8, 16, 32)
-        assert plan.lanes * PACKS[plan.kind] >= length // size
-        assert plan.lanes >= edges
-        rows_of_block = plan.threads // plan.lanes
-        assert (plan.blocks - 1) * rows_of_block < rows <= plan.blocks * rows_of_block
-    elif plan.kind == "block":
-        assert plan.threads * PACKS["block"] >= length // size
-        assert plan.threads <= kernel.BLOCK_THREADS
-        assert plan.threads >= edges
-        assert plan.blocks == rows
-    else:
-        assert (plan.chunks - 1) * plan.chunk < length <= plan.chunks * plan.chunk
-        assert plan.blocks == rows * plan.chunks
-        # each chunk fits, and begins at the same place in a pack as its row
-        assert plan.threads * PACKS["statistics"] * size >= plan.chunk
-        assert plan.chunk % size == 0
-
-
-@pytest.mark.parametrize("element_bytes", [2, 4])
-def test_layouts_change_where_registers_are_full(element_bytes: int) -> None:
-    size = 16 // element_bytes
-    for packs, kinds in ((128, ("short", "warp")), (256, ("warp", "block")), (4096, ("block", "long"))):
-        last = packs * size + size - 1
-        assert (plan_of(1, last, element_bytes).kind, plan_of(1, last + 1, element_bytes).kind) == kinds
 
 
 # --- a reference in float64 ---
@@ -397,50 +347,21 @@ extern "C" __global__ void hardsigmoid(const float* n, float* value, float* s, f
     scale<companion::HardSigmoid>(n, value, s, slope, count);
 }
 """
-PLACES = """
-extern "C" __global__ void chunks(const long long* blocks, long long row_length, int chunk_length,
-                                  long long chunks_per_row, long long* found, int n) {
-    const int i = threadIdx.x;
-    if (i >= n) return;
-    const companion::Chunk chunk = companion::chunk_of_block(blocks[i], row_length, chunk_length, chunks_per_row);
-    found[3 * i] = chunk.row;
-    found[3 * i + 1] = chunk.start;
-    found[3 * i + 2] = chunk.length;
-}
-
-// How often each element of a row is held, by a group that is one block.
-extern "C" __global__ void held(const float* row, int length, int* times) {
-    const companion::Spread<float> spread(row, length, threadIdx.x, blockDim.x);
-    for (int p = 0; p < 4; ++p) {
-        for (int j = 0; j < 4; ++j) {
-            if (spread.has_pack(p)) atomicAdd(times + spread.pack_at(p) + j, 1);
-        }
-    }
-    if (spread.has_edge()) atomicAdd(times + spread.edge_at(), 1);
-}
-"""
-
 INSTANCES = re.compile(r"^COMPANION_KERNELS\(\w+, \w+\)$", re.MULTILINE)
 NAMES = [name for name in KERNELS.names if name.endswith("_f32") or "combine" in name]
 
 
 def changed_source(folder: Path, instances: str, changes: dict[str, str] | None = None, more: str = "") -> Path:
-    """Write a copy of layeract.cu and common.cuh, with other instances of the kernels and with changes."""
-    source, header = KERNELS.source.read_text(), (build.INCLUDE / "common.cuh").read_text()
-    source = INSTANCES.sub("", source) + instances + "\n" + more
-    for old, new in (changes or {}).items():
-        assert source.count(old) + header.count(old) == 1, old
-        source, header = source.replace(old, new), header.replace(old, new)
-    (folder / "layeract.cu").write_text(source)
-    (folder / "common.cuh").write_text(header)
-    return folder / "layeract.cu"
+    """Write a copy of layeract.cu, with other instances of the kernels and with changes."""
+    text = INSTANCES.sub("", KERNELS.source.read_text()) + instances + "\n" + more
+    return changed(folder, KERNELS.source, text, changes)
 
 
 @pytest.fixture(scope="module")
 def functions(tmp_path_factory: pytest.TempPathFactory) -> simulator.Module:
     """Functions of layeract.cu and common.cuh, as kernels of their own."""
-    source = changed_source(tmp_path_factory.mktemp("functions"), "", more=SCALES + PLACES)
-    return simulator.load(source, ["sigmoid", "short_sigmoid", "hardsigmoid", "reciprocal_root", "chunks", "held"])
+    source = changed_source(tmp_path_factory.mktemp("functions"), "", more=SCALES)
+    return simulator.load(source, ["sigmoid", "short_sigmoid", "hardsigmoid", "reciprocal_root"])
 
 
 def scale_at(functions: simulator.Module, name: str, n: Tensor) -> list[Tensor]:
@@ -499,30 +420,6 @@ def test_the_reciprocal_root_is_right_to_one_unit_in_the_last_place(functions: s
 
 
 # --- memory and threads ---
-
-
-@needs_simulator
-@pytest.mark.parametrize(("rows", "length"), [(3, 40_000), (2**20, 802_816), (7, 2**31 + 5), (2, 2**33)])
-def test_a_block_finds_its_chunk_in_64_bits(functions: simulator.Module, rows: int, length: int) -> None:
-    plan = plan_of(rows, length, 2)
-    blocks = sorted({b for near in (0, plan.blocks // 2, plan.blocks) for b in range(near - 9, near + 9)})
-    blocks = [b for b in blocks if 0 <= b < plan.blocks]
-    found = torch.zeros(len(blocks), 3, dtype=torch.int64)
-    functions.launch("chunks", (1,), (64,), [torch.tensor(blocks), *plan.sizes, found, np.int32(len(blocks))])
-    for block, (row, start, size) in zip(blocks, found.tolist(), strict=True):
-        assert row == block // plan.chunks
-        assert start == row * length + block % plan.chunks * plan.chunk
-        assert size == min(plan.chunk, length - block % plan.chunks * plan.chunk)
-
-
-@needs_simulator
-def test_every_element_of_a_row_has_one_place(functions: simulator.Module) -> None:
-    memory = torch.zeros(64)
-    for start in range(4):
-        for length in (*range(12), 30, 31, 32):
-            times = torch.zeros(32, dtype=torch.int32)
-            functions.launch("held", (1,), (8,), [memory[start:], np.int32(length), times])
-            assert times.tolist() == [1] * length + [0] * (32 - length), (start, length)
 
 
 def cases() -> Iterator[list[Tensor]]:
