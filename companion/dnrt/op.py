@@ -1,0 +1,178 @@
+"""The public function ``raa``: its checks, its autograd, and who computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from torch import Tensor
+
+from companion.dnrt import kernel, reference
+from companion.dnrt.reference import GATES
+from companion.operator import (
+    cast,
+    check_floating,
+    choose,
+    differentiable,
+    memory_order,
+    overridable,
+    transformed,
+    without_autocast,
+)
+
+__all__ = ["raa"]
+
+Gate: TypeAlias = str | Callable[[Tensor], Tensor]
+
+
+@overridable
+def raa(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate = "gelu", dim: int = -1) -> Tensor:
+    r"""Response-adaptive activation: GELU with a threshold that depends on the whole vector.
+
+    .. math:: \operatorname{RAA}(\mathbf x) = \mathbf x \odot \Phi(\mathbf x + \mathbf w^{\mathsf T}\mathbf x + b)
+
+    One offset :math:`\mathbf w^{\mathsf T}\mathbf x + b` moves the gate of every element of the vector; what the gate
+    multiplies stays where it is. With :math:`\mathbf w = 0, b = 0` it is GELU.
+
+    Parameters
+    ----------
+    x : Tensor
+        Vectors of d elements along ``dim``, of any shape, device and floating dtype.
+    weight : Tensor
+        (d,).
+    bias : Tensor
+        One number, of shape () or (1,).
+    gate : {"gelu", "silu", "relu"} or callable
+        :math:`\Phi`, the sigmoid, or the unit step, so that :math:`x\,[x + \mathbf w^{\mathsf T}\mathbf x + b > 0]`; or
+        any elementwise function of a tensor, of what it has learned too.
+    dim : int
+        Where the elements of a vector lie: −1 for tokens, 1 for images (N, C, H, W).
+
+    Returns
+    -------
+    Tensor
+        Shape and dtype of ``x``. float16 and bfloat16 are computed in float32. A NaN makes its own vector NaN, and no
+        other.
+
+    Raises
+    ------
+    TypeError
+        If an operand has no floating dtype, or the gate is neither a name nor callable.
+    ValueError
+        If shapes or devices do not fit, ``dim`` does not exist, or the gate's name is unknown.
+
+    Notes
+    -----
+    Differentiable twice and more. Saved are ``x`` and one number for each vector; with a gate that is a function,
+    whatever autograd saves. Images are taken as they lie, channels-last or not, without a permuted copy. The slope of
+    the unit step is 0 everywhere, so with "relu" no gradient reaches ``weight`` and ``bias``. Φ keeps its small values:
+    they are right relative to themselves. Chapter: *DNRT* (``book/mechanisms/dnrt``), equation ``eq-dnrt-raa``.
+
+    References
+    ----------
+    Qiu et al. (2024), Dynamic Neural Response Tuning, Eq. 4.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from companion.functional import raa
+    >>> x = torch.tensor([[-1.0, 0.0, 2.0]])
+    >>> raa(x, torch.zeros(3), torch.zeros(1))
+    tensor([[-0.1587,  0.0000,  1.9545]])
+    >>> raa(x, torch.tensor([0.0, 0.0, -1.0]), torch.zeros(1))
+    tensor([[-0.0013,  0.0000,  1.0000]])
+    """
+    _check(x, weight, bias, gate, dim)
+    dtype = reference.compute_dtype(x.dtype)
+    w, b = cast(weight, dtype), cast(bias, dtype).view(1)
+    dim %= x.ndim
+    if callable(gate) or x.numel() == 0:
+        with without_autocast(x.device.type):
+            return _plain(x, w, b, gate, dim)
+    if transformed():
+        return FUNCTION(x, w, b, gate, dim)
+    order = memory_order(x)
+    if order is None:
+        return FUNCTION(x, w, b, gate, dim)
+    # channels-last, or transposed: compute in the order of memory, and keep it
+    y = FUNCTION(x.permute(order), w, b, gate, order.index(dim))
+    return y.permute([order.index(d) for d in range(x.ndim)])
+
+
+def check_gate(gate: Gate) -> None:
+    """Refuse what is neither a known name nor callable."""
+    if isinstance(gate, str):
+        if gate not in GATES:
+            names = ", ".join(map(repr, GATES))
+            raise ValueError(f"gate: got {gate!r}, allowed are {names}, or an elementwise function")
+    elif not callable(gate):
+        raise TypeError(f"gate: got {type(gate).__name__}, allowed is a name or an elementwise function")
+
+
+def _check(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate, dim: int) -> None:
+    for name, operand in (("x", x), ("weight", weight), ("bias", bias)):
+        check_floating(name, operand)
+        if operand.device != x.device:
+            raise ValueError(f"{name}: got device {operand.device}, allowed is the device of x, {x.device}")
+    if not -x.ndim <= dim < x.ndim:
+        raise ValueError(f"dim: got {dim} for x with {x.ndim} dimensions, allowed is an existing one")
+    if weight.shape != (x.shape[dim],):
+        raise ValueError(
+            f"weight: got shape {tuple(weight.shape)}, allowed is ({x.shape[dim]},): one for each element of x along "
+            f"dim={dim}"
+        )
+    if bias.shape not in ((), (1,)):
+        raise ValueError(f"bias: got shape {tuple(bias.shape)}, allowed is one number, () or (1,)")
+    check_gate(gate)
+
+
+# --- who computes; the parameters in the dtype of the computation ----------------------------------------------------
+
+
+def _plain(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate, dim: int) -> Tensor:
+    s = gate if callable(gate) else partial(reference.gated, gate=gate)
+    return cast(reference.value(cast(x, weight.dtype), weight, bias, s, dim), x.dtype)
+
+
+def _compiled(x: Tensor, weight: Tensor, bias: Tensor, gate: str, dim: int) -> Tensor:
+    s = partial(reference.compiled_gate, gate=gate)
+    return cast(reference.value(cast(x, weight.dtype), weight, bias, s, dim), x.dtype)
+
+
+def _as_vectors(x: Tensor, dim: int) -> Tensor:
+    """(outer, d, inner)."""
+    return x.reshape(x.shape[:dim].numel(), x.shape[dim], x.shape[dim + 1 :].numel())
+
+
+def _forward(x: Tensor, weight: Tensor, bias: Tensor, gate: str, dim: int) -> tuple[Tensor, tuple[Tensor, ...]]:
+    vectors, who = _as_vectors(x, dim), choose(x, kernel.OPERATOR)
+    if who == "torch":
+        y, offsets = reference.forward_in_chunks(vectors, weight, bias, gate)
+    else:
+        y, offsets = kernel.forward(vectors, weight, bias, GATES.index(gate), simulated=who == "simulator")
+    return y.view(x.shape), (offsets,)
+
+
+def _backward(
+    grad: Tensor,
+    needs: Sequence[bool],
+    saved: tuple[Tensor, ...],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    gate: str,
+    dim: int,
+) -> tuple[Tensor | None, ...]:
+    (offsets,) = saved
+    g, vectors, who = _as_vectors(grad, dim), _as_vectors(x, dim), choose(x, kernel.OPERATOR)
+    if who == "torch":
+        offsets = offsets.view(vectors.shape[0], 1, -1)
+        dx, dweight, dbias = reference.backward_in_chunks(g, vectors, weight, offsets, gate)
+    else:
+        number = GATES.index(gate)
+        dx, dweight, dbias = kernel.backward(g, vectors, weight, offsets.view(-1), number, simulated=who == "simulator")
+    return dx.view(x.shape), dweight, dbias, None, None
+
+
+FUNCTION = differentiable(_plain, _forward, _backward, compiled=_compiled)

@@ -1,0 +1,42 @@
+"""What the kernels of RAA must do on a GPU before they are trusted there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from companion.cuda.proof import Comparison, compared, inputs, offsets, signals
+from companion.dnrt.op import raa
+from companion.dnrt.reference import GATES
+from companion.operator import KERNEL_DTYPES
+
+#: What tests/dnrt/test_kernel.py allows: half a unit in the last place of the result, and a share of its terms.
+RELATIVE = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
+OF_TERMS = {torch.float32: 2e-6, torch.float16: 4e-5, torch.bfloat16: 4e-5}
+
+#: Rows: shorter than a pack, in lanes of a warp, in a warp, in a block, in several blocks; maps, packed and not.
+SHAPES: tuple[tuple[tuple[int, ...], int], ...] = (
+    ((2, 3), -1),
+    ((67, 33), -1),
+    ((5, 1000), -1),
+    ((5, 1500), -1),
+    ((3, 9001), -1),
+    ((2, 40_001), -1),
+    ((3, 19, 5, 5), 1),
+    ((2, 9, 4, 8), 1),
+)
+
+
+def exercise(device: str) -> Iterator[Comparison]:
+    """Every kernel of ``raa.cu``."""
+    for dtype in KERNEL_DTYPES:
+        for gate in GATES:
+            for shape, dim in SHAPES:
+                # offsets of a few units, exact in 16 bits
+                length = shape[dim]
+                weight = signals(length) / 2 ** max(0, (length // 8).bit_length())
+                operands = inputs(*shape, dtype=dtype), weight, offsets(1) / 16
+                function = partial(raa, gate=gate, dim=dim)
+                yield from compared(f"raa, {gate}", function, operands, device, RELATIVE[dtype], OF_TERMS[dtype])

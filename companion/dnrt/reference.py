@@ -1,0 +1,159 @@
+r"""RAA in plain torch.
+
+For a vector :math:`\mathbf x` with its offset :math:`c = \mathbf w^{\mathsf T}\mathbf x + b`, :math:`u = \mathbf x + c`
+and a gate :math:`s`, and with :math:`h = g\,x\,s'(u)`, :math:`H = \sum_j h_j`:
+
+.. math::
+    y = x\,s(u),\qquad \frac{\partial\mathcal L}{\partial x} = g\,s(u) + h + w H,\qquad
+    \frac{\partial\mathcal L}{\partial w} = \sum x H,\qquad \frac{\partial\mathcal L}{\partial b} = \sum H .
+
+:func:`value` is ordinary differentiable tensor maths. :func:`forward_in_chunks` and :func:`backward_in_chunks` do the
+same in place, on chunks that stay in the cache; theirs is (outer, d, inner), the vectors along the middle dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: The gates by name, in the order of the numbers by which the kernels know them.
+GATES = ("gelu", "silu", "relu")
+
+PER_ROOT_2 = 1 / math.sqrt(2)
+LN_PER_ROOT_2_PI = -0.5 * math.log(2 * math.pi)
+
+#: Φ(−x) e^(x²/2) of x ≥ 0 is t (c_1 + c_2 t + …) with t = 1/(1 + p x), relative error 3e-8 up to 14: see gates.cuh.
+_P = 0.35
+_TAIL = (
+    *(1.39621307e-1, 1.39863515e-1, 1.19821288e-1, 1.05552501e-1, -2.32123510e-2),
+    *(1.59319692e-1, -2.55839029e-1, 1.44030919e-1, -2.91578856e-2),
+)
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float64 for float64, float32 for everything shorter."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def gated(u: Tensor, gate: str) -> Tensor:
+    """s(u). Φ comes from erfc: 1 + erf would lose its small values."""
+    if gate == "gelu":
+        return 0.5 * torch.erfc(u * -PER_ROOT_2)
+    return torch.sigmoid(u) if gate == "silu" else (u > 0).to(u.dtype)
+
+
+class _Normal(torch.autograd.Function):
+    """Φ in float32 for the compiler, which makes loops over vectors of everything but erfc."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor) -> Tensor:
+        ctx.save_for_backward(u)
+        t = 1 / (1 + _P * u.abs())
+        tail = torch.full_like(u, _TAIL[-1])
+        for coefficient in reversed(_TAIL[:-1]):
+            tail = tail * t + coefficient
+        tail = tail * t * torch.exp(u * u * -0.5)
+        return torch.where(u > 0, 1 - tail, tail)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (u,) = ctx.saved_tensors
+        return grad * torch.exp(u * u * -0.5 + LN_PER_ROOT_2_PI)
+
+
+def compiled_gate(u: Tensor, gate: str) -> Tensor:
+    """s(u) for the compiler."""
+    if gate == "gelu" and u.dtype == torch.float32:
+        result: Tensor = _Normal.apply(u)
+        return result
+    return gated(u, gate)
+
+
+def value(x: Tensor, weight: Tensor, bias: Tensor, gate: Callable[[Tensor], Tensor], dim: int) -> Tensor:
+    """x s(x + c) in the dtype of the computation, with ``weight`` (d,) and ``bias`` (1,)."""
+    shape = [1] * x.ndim
+    shape[dim] = -1
+    # c = Σ w x + b
+    offset = (x * weight.view(shape)).sum(dim, keepdim=True) + bias
+    return x * gate(x + offset)
+
+
+# --- in chunks ---------------------------------------------------------------------------------------------------
+
+#: Elements per chunk: its buffers stay in the cache, and two threads still share the work.
+CHUNK = 2**17
+
+
+def _chunks(x: Tensor) -> Iterator[slice]:
+    outer, length, inner = x.shape
+    many = max(1, CHUNK // (length * inner))
+    return (slice(start, start + many) for start in range(0, outer, many))
+
+
+def _offset(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """c as (outer, 1, inner)."""
+    if x.shape[2] == 1:
+        return torch.addmv(bias, x[:, :, 0], weight)[:, None, None]
+    return torch.add(torch.matmul(weight, x), bias)[:, None]
+
+
+def forward_in_chunks(x: Tensor, weight: Tensor, bias: Tensor, gate: str) -> tuple[Tensor, Tensor]:
+    """y, and the offsets (outer, 1, inner)."""
+    dtype = compute_dtype(x.dtype)
+    y, offsets = torch.empty_like(x), torch.empty(x.shape[0], 1, x.shape[2], dtype=dtype, device=x.device)
+    for chunk in _chunks(x):
+        of_chunk, out = x[chunk].to(dtype), y[chunk]
+        offset = _offset(of_chunk, weight, bias)
+        offsets[chunk] = offset
+        if gate == "gelu":
+            # Φ(u) = erfc(−u/√2)/2
+            s = torch.add(offset * -PER_ROOT_2, of_chunk, alpha=-PER_ROOT_2).erfc_().mul_(0.5)
+        else:
+            u = of_chunk + offset
+            s = u.sigmoid_() if gate == "silu" else u.gt_(0)
+        if out.dtype == dtype:
+            torch.mul(of_chunk, s, out=out)
+        else:
+            out.copy_(s.mul_(of_chunk))
+    return y, offsets
+
+
+def backward_in_chunks(
+    grad: Tensor, x: Tensor, weight: Tensor, offsets: Tensor, gate: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, weight and bias; those of the parameters in the dtype of the computation."""
+    dtype, dx = weight.dtype, torch.empty_like(x)
+    dweight, dbias = torch.zeros_like(weight), weight.new_zeros(1)
+    for chunk in _chunks(x):
+        g, of_chunk, out, offset = grad[chunk].to(dtype), x[chunk].to(dtype), dx[chunk], offsets[chunk]
+        if gate == "relu":
+            out.copy_((of_chunk + offset).gt_(0).mul_(g))
+            continue
+        h = torch.mul(g, of_chunk)
+        if gate == "gelu":
+            # v = −u/√2,  h = g x φ(u) with φ(u) = e^(−v²)/√(2π),  g s = g erfc(v)/2
+            v = torch.add(offset * -PER_ROOT_2, of_chunk, alpha=-PER_ROOT_2)
+            h.mul_(torch.addcmul(v.new_tensor(LN_PER_ROOT_2_PI), v, v, value=-1).exp_())
+            s, share = v.erfc_(), 0.5
+        else:
+            # h = g x s (1 − s)
+            s, share = (of_chunk + offset).sigmoid_(), 1.0
+            h.mul_(s)
+            torch.addcmul(h, h, s, value=-1, out=h)
+        H = h.sum(1, keepdim=True)
+        # g s + h + w H
+        total = torch.addcmul(h, g, s, value=share, out=h)
+        if out.dtype == dtype:
+            torch.addcmul(total, weight[:, None], H, out=out)
+        else:
+            out.copy_(total.addcmul_(weight[:, None], H))
+        if x.shape[2] == 1:
+            dweight.addmv_(of_chunk[:, :, 0].t(), H[:, 0, 0])
+        else:
+            dweight += torch.matmul(of_chunk, H.mT)[:, :, 0].sum(0)
+        dbias += H.sum()
+    return dx, dweight, dbias
