@@ -63,10 +63,16 @@ SCALES = {
 }
 
 
+def elementary(expression):
+    """Without defined functions; only where there were any is something left to do."""
+    expanded = symbolic.expand(expression)
+    return expression if expanded is expression else expanded.doit()
+
+
 def compiled(expressions):
     """A function of the numbers of a row, and of a scale's name."""
     expressions = [
-        symbolic.expand(expression).doit().replace(Holds, lambda relation: sympy.Piecewise((1, relation), (0, True)))
+        elementary(expression).replace(Holds, lambda relation: sympy.Piecewise((1, relation), (0, True)))
         for expression in expressions
     ]
     atoms = set().union(*(each.atoms(sympy.Indexed, sympy.Symbol) for each in expressions))
