@@ -155,14 +155,14 @@ def written_out(expression: Any, count: int, *, unbiased: bool = False, given: A
 class _Row(NamedTuple):
     """What decides what a name stands for: the numbers d and D, what a row is, and the names that stay names."""
 
-    count: int
+    elements: int
     divisor: int
     given: Any
     kept: frozenset[Any] = frozenset()
 
 
 def _written(expression: Any, row: _Row) -> Any:
-    expression = expression.subs({d: row.count, D: row.divisor}).doit()
+    expression = expression.subs({d: row.elements, D: row.divisor}).doit()
     expression = expression.xreplace({each: _derived(each, row) for each in expression.atoms(Partial)})
     atoms = expression.atoms(sympy.Indexed, sympy.Symbol)
     return expression.xreplace({atom: _meant(atom, row) for atom in atoms})
