@@ -3,7 +3,7 @@
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 
 import mpmath
 import pytest
@@ -219,6 +219,7 @@ def value(symbol: sympy.Symbol) -> mpmath.mpf:
     return mpmath.mpf(VALUES.get(symbol.name) or some_number(symbol.name))
 
 
+@cache
 def number(expression: sympy.Expr) -> mpmath.mpf:
     expression = symbolic.expand(sympy.sympify(expression))
     labels = {each.base.label for each in expression.atoms(sympy.Indexed)}
@@ -230,7 +231,7 @@ def number(expression: sympy.Expr) -> mpmath.mpf:
         element(str(name.base.label), *map(int, name.indices)) if isinstance(name, sympy.Indexed) else value(name)
         for name in names
     ]
-    stand_ins = [sympy.Dummy() for _ in names]
+    stand_ins = sympy.symbols(f"slot:{len(names)}")
     expression = expression.xreplace(dict(zip(names, stand_ins, strict=True)))
     function = sympy.lambdify(stand_ins, expression, [STAND_INS, "mpmath"])
     return mpmath.mpf(function(*values))

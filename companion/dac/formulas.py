@@ -7,8 +7,9 @@ A layer has n outputs f_i and m inputs z_j. Names with indices stand for numbers
 `written_out` replaces the latter by what they stand for, for given sizes.
 """
 
+import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import sympy
 from sympy import (
@@ -161,37 +162,48 @@ def written_out(expression: Any, sizes: Mapping[Any, int], *, given: Any = None)
     >>> written_out(f[1], {m: 2, n: 1})
     Activation(b[1, 1] + z[1])*w[1, 1] + Activation(b[1, 2] + z[2])*w[1, 2]
     """
-    meanings = dict(_meanings)
-    if isinstance(given, Eq) and isinstance(given.lhs, sympy.Indexed):
-        meanings[given.lhs.base] = given.lhs.indices, given.rhs
-    return _written(sympy.sympify(expression), meanings, dict(sizes))
+    if not (isinstance(given, Eq) and isinstance(given.lhs, sympy.Indexed)):
+        given = None
+    return _written(sympy.sympify(expression), _Layer(frozenset(sizes.items()), given))
 
 
-def _written(expression: Any, meanings: dict[Any, tuple[tuple[Any, ...], Any]], sizes: dict[Any, int]) -> Any:
-    while True:
-        expression = expression.subs(sizes).doit()
-        derivatives = {each: _derived(each, meanings, sizes) for each in expression.atoms(Partial)}
-        if derivatives:
-            expression = expression.xreplace(derivatives)
-            continue
-        found = {}
-        for atom in expression.atoms(sympy.Indexed, sympy.Symbol):
-            if isinstance(atom, sympy.Indexed) and atom.base in meanings:
-                indices, meaning = meanings[atom.base]
-                if len(indices) == len(atom.indices):
-                    found[atom] = meaning.subs(dict(zip(indices, atom.indices, strict=True)), simultaneous=True)
-            elif atom in meanings:
-                found[atom] = meanings[atom][1]
-        if all(atom == meaning for atom, meaning in found.items()):
-            return expression
-        expression = expression.xreplace(found)
+class _Layer(NamedTuple):
+    """What decides what a name stands for: the sizes, the condition, and the names that stay names."""
+
+    sizes: frozenset[tuple[Any, int]]
+    given: Any
+    kept: frozenset[Any] = frozenset()
 
 
-def _derived(partial: Partial, meanings: dict[Any, tuple[tuple[Any, ...], Any]], sizes: dict[Any, int]) -> Any:
+def _written(expression: Any, layer: _Layer) -> Any:
+    expression = expression.subs(dict(layer.sizes)).doit()
+    expression = expression.xreplace({each: _derived(each, layer) for each in expression.atoms(Partial)})
+    atoms = expression.atoms(sympy.Indexed, sympy.Symbol)
+    return expression.xreplace({atom: _meant(atom, layer) for atom in atoms})
+
+
+@functools.cache  # the same outputs are in every formula, and in most of them in many places
+def _meant(atom: Any, layer: _Layer) -> Any:
+    """An element or a name, written out: itself, where it stands for nothing else."""
+    head, at = (atom.base, atom.indices) if isinstance(atom, sympy.Indexed) else (atom, ())
+    if head in layer.kept:
+        return atom
+    if layer.given is not None and head == layer.given.lhs.base:
+        indices, meaning = layer.given.lhs.indices, layer.given.rhs
+    else:
+        indices, meaning = _meanings.get(head, (at, atom))
+    if len(indices) != len(at):
+        return atom
+    meaning = meaning.subs(dict(zip(indices, at, strict=True)), simultaneous=True)
+    return atom if meaning == atom else _written(meaning, layer)
+
+
+@functools.cache
+def _derived(partial: Partial, layer: _Layer) -> Any:
     of, by = partial.args
-    head = by.base if isinstance(by, sympy.Indexed) else by
     # A name that one differentiates by stays a name until that is done.
-    return _written(of, {name: meaning for name, meaning in meanings.items() if name != head}, sizes).diff(by)
+    head = by.base if isinstance(by, sympy.Indexed) else by
+    return _written(_written(of, layer._replace(kept=layer.kept | {head})).diff(by), layer)
 
 
 def expected(expression: Any) -> Any:

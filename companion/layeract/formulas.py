@@ -7,7 +7,8 @@ A row has d elements y_1, …, y_d. The names of its statistics (μ, v, r, n_i, 
 them as names; `written_out` replaces them by what they stand for, for a given d.
 """
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import sympy
 from sympy import Abs, Eq, Integral, KroneckerDelta, Le, Max, Min, Piecewise, Rational, Sum, exp, oo, pi, sqrt
@@ -146,37 +147,48 @@ def written_out(expression: Any, count: int, *, unbiased: bool = False, given: A
     >>> written_out(Partial(mu, y[1]), 2)
     1/2
     """
-    meanings = dict(_meanings)
-    if isinstance(given, Eq) and isinstance(given.lhs, sympy.Indexed):
-        meanings[given.lhs.base] = given.lhs.indices[0], given.rhs
-    sizes = {d: count, D: count - 1 if unbiased else count}
-    return _written(sympy.sympify(expression), meanings, sizes)
+    if not (isinstance(given, Eq) and isinstance(given.lhs, sympy.Indexed)):
+        given = None
+    return _written(sympy.sympify(expression), _Row(count, count - unbiased, given))
 
 
-def _written(expression: Any, meanings: dict[Any, tuple[Any, Any]], sizes: dict[Any, int]) -> Any:
-    while True:
-        expression = expression.subs(sizes).doit()
-        derivatives = {each: _derived(each, meanings, sizes) for each in expression.atoms(Partial)}
-        if derivatives:
-            expression = expression.xreplace(derivatives)
-            continue
-        found = {}
-        for atom in expression.atoms(sympy.Indexed, sympy.Symbol):
-            if isinstance(atom, sympy.Indexed) and atom.base in meanings:
-                index, meaning = meanings[atom.base]
-                found[atom] = meaning.subs(index, atom.indices[0])
-            elif atom in meanings:
-                found[atom] = meanings[atom][1]
-        if not found:
-            return expression
-        expression = expression.xreplace(found)
+class _Row(NamedTuple):
+    """What decides what a name stands for: the numbers d and D, what a row is, and the names that stay names."""
+
+    elements: int
+    divisor: int
+    given: Any
+    kept: frozenset[Any] = frozenset()
 
 
-def _derived(partial: Partial, meanings: dict[Any, tuple[Any, Any]], sizes: dict[Any, int]) -> Any:
+def _written(expression: Any, row: _Row) -> Any:
+    expression = expression.subs({d: row.elements, D: row.divisor}).doit()
+    expression = expression.xreplace({each: _derived(each, row) for each in expression.atoms(Partial)})
+    atoms = expression.atoms(sympy.Indexed, sympy.Symbol)
+    return expression.xreplace({atom: _meant(atom, row) for atom in atoms})
+
+
+@functools.cache  # the same statistics are in every formula, and in most of them in many places
+def _meant(atom: Any, row: _Row) -> Any:
+    """An element or a name, written out: itself, where it stands for nothing else."""
+    head = atom.base if isinstance(atom, sympy.Indexed) else atom
+    if head in row.kept:
+        return atom
+    if row.given is not None and head == row.given.lhs.base:
+        index, meaning = row.given.lhs.indices[0], row.given.rhs
+    elif head in _meanings:
+        index, meaning = _meanings[head]
+    else:
+        return atom
+    return _written(meaning if index is None else meaning.subs(index, atom.indices[0]), row)
+
+
+@functools.cache
+def _derived(partial: Partial, row: _Row) -> Any:
     of, by = partial.args
-    head = by.base if isinstance(by, sympy.Indexed) else by
     # A statistic that one differentiates by stays a name until that is done.
-    return _written(of, {name: meaning for name, meaning in meanings.items() if name != head}, sizes).diff(by)
+    head = by.base if isinstance(by, sympy.Indexed) else by
+    return _written(_written(of, row._replace(kept=row.kept | {head})).diff(by), row)
 
 
 # --- The function -------------------------------------------------------------------------------------------

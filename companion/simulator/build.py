@@ -168,21 +168,29 @@ def build(
     scheduler = f"scheduler-{foundation}.o"
     result = f"{source.stem}-{key}" + ("" if sanitize else ".so")
     cache = cache_directory() / "simulator"
-    cache.mkdir(exist_ok=True)
+    header = cache / f"header-{_digest([], foundation, *_KERNEL_FLAGS)}"
     if not (cache / result).exists():
+        header.mkdir(parents=True, exist_ok=True)
         main = _main_file(source, kernels, _dynamic_shared_names(files))
-        search = [f"-I{RUNTIME}", *(f"-I{f}" for f in include), *(f"-isystem{f}" for f in tools.headers)]
+        search = [f"-I{header}", f"-I{RUNTIME}"]
+        search += [*(f"-I{f}" for f in include), *(f"-isystem{f}" for f in tools.headers)]
         compile_ = [tools.compiler, *flags, *search, "-c"]
 
         def make_scheduler(target: Path) -> None:
             _compile([*compile_, str(RUNTIME / "scheduler.cpp"), "-o", str(target)], "scheduler.cpp")
 
+        def make_header(target: Path) -> None:
+            command = [*compile_, *_KERNEL_FLAGS, "-x", "c++-header", str(RUNTIME / "simulator.h"), "-o", str(target)]
+            _compile(command, "simulator.h")
+
         def make_result(target: Path) -> None:
             main_file, kernels_object = target.with_suffix(".cpp"), target.with_suffix(".o")
             main_file.write_text(main)
+            # What every kernel begins with is compiled once: it takes longer than most kernels.
             command = [*compile_, *_KERNEL_FLAGS, str(main_file), "-o", str(kernels_object)]
             with concurrent.futures.ThreadPoolExecutor() as pool:
                 compiled_scheduler = pool.submit(_make_atomically, cache / scheduler, make_scheduler)
+                _make_atomically(header / "simulator.h.gch", make_header)
                 _compile(command, source.name)
                 objects = [str(kernels_object), str(compiled_scheduler.result())]
             kind = ["-fsanitize=address"] if sanitize else ["-shared"]

@@ -1,5 +1,6 @@
 """What a reader sees in a browser: typeset formulas, one header, a figure that moves, on any screen."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from companion.functional import aglu, apa, dac_linear
+from tests.together import together
 
 pytestmark = pytest.mark.browser
 
@@ -20,14 +22,33 @@ PAGES = [
     *(f"appendix/{name}.html" for name in ("notation", "api", "performance", "claims")),
 ]
 PHONE = {"width": 390, "height": 844}
+DESKTOP = {"width": 1280, "height": 900}
+
+
+def _fits_a_phone(page):
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    size = page.evaluate("parseFloat(getComputedStyle(document.querySelector('main p')).fontSize)")
+    assert size >= 15
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_loads_without_a_complaint_and_without_the_network(reader, name):
-    visit = reader()
-    visit.open(name)
+def test_a_page_fits_a_phone_by_day_and_night_without_a_complaint_and_without_the_network(reader, name):
+    visit = reader(**PHONE)
+    page = visit.open(name)
+    _fits_a_phone(page)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_selector("html[data-theme=dark]")
+    _fits_a_phone(page)
+    page.set_viewport_size(DESKTOP)
+    page.wait_for_load_state("networkidle")
     assert visit.foreign == []
     assert visit.complaints == []
+
+
+@pytest.fixture
+def chapter(reader):
+    """The chapter with the figure of two sliders."""
+    return reader().open(CHAPTER)
 
 
 @pytest.mark.parametrize("name", [CHAPTER, "appendix/notation.html"])
@@ -41,21 +62,12 @@ def test_formulas_are_typeset(reader, name):
     assert any("MJX" in font for font in fonts)
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_there_is_one_header_and_one_search(reader, width):
-    page = reader(width=width).open(CHAPTER)
-    assert page.locator(".bd-header:visible").count() == 0
-    assert page.locator(".bd-header-article:visible").count() == 1
-    assert page.locator("button.search-button:visible, .search-button-field:visible").count() == 1
-
-
-@pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_page_fits_a_phone(reader, name, dark):
-    page = reader(**PHONE, dark=dark).open(name)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    size = page.evaluate("parseFloat(getComputedStyle(document.querySelector('main p')).fontSize)")
-    assert size >= 15
+def test_there_is_one_header_and_one_search(chapter):
+    for size in (DESKTOP, PHONE):
+        chapter.set_viewport_size(size)
+        assert chapter.locator(".bd-header:visible").count() == 0
+        assert chapter.locator(".bd-header-article:visible").count() == 1
+        assert chapter.locator("button.search-button:visible, .search-button-field:visible").count() == 1
 
 
 def _luminance(page, selector, attribute):
@@ -77,15 +89,13 @@ def _luminance(page, selector, attribute):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("selector", ["main p", "main .neuron-curve svg", "main .neuron-figure svg", "main pre"])
-def test_text_and_figures_stand_out_from_the_background(reader, selector, dark):
+def test_text_and_figures_stand_out_from_the_background(reader, dark):
     page = reader(dark=dark).open(CHAPTER)
-    if not page.locator(selector).count():
-        pytest.skip(f"the chapter has no {selector}")
-    ink = _luminance(page, selector, "color")
-    paper = _luminance(page, selector, "backgroundColor")
-    assert (ink < paper) is not dark
-    assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) >= 4.5
+    for selector in ("main p", "main .neuron-curve svg", "main .neuron-figure svg", "main pre"):
+        ink = _luminance(page, selector, "color")
+        paper = _luminance(page, selector, "backgroundColor")
+        assert (ink < paper) is not dark, selector
+        assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) >= 4.5, selector
 
 
 def _curve(page, name):
@@ -101,37 +111,33 @@ def _move(page, name, value):
 
 
 @pytest.mark.parametrize("slider", ["kappa", "lam"])
-def test_the_figure_moves_with_the_keyboard(reader, slider):
-    page = reader().open(CHAPTER)
-    before = _curve(page, "agl-curve"), _curve(page, "apa-curve")
-    shown = page.locator(f".neuron-curve output.{slider}").first.inner_text()
-    page.locator(f".neuron-curve input[name={slider}]").first.focus()
+def test_the_figure_moves_with_the_keyboard(chapter, slider):
+    before = _curve(chapter, "agl-curve"), _curve(chapter, "apa-curve")
+    shown = chapter.locator(f".neuron-curve output.{slider}").first.inner_text()
+    chapter.locator(f".neuron-curve input[name={slider}]").first.focus()
     for _ in range(40):
-        page.keyboard.press("ArrowRight")
-    assert _curve(page, "agl-curve") != before[0]
-    assert _curve(page, "apa-curve") != before[1]
-    assert page.locator(f".neuron-curve output.{slider}").first.inner_text() != shown
+        chapter.keyboard.press("ArrowRight")
+    assert _curve(chapter, "agl-curve") != before[0]
+    assert _curve(chapter, "apa-curve") != before[1]
+    assert chapter.locator(f".neuron-curve output.{slider}").first.inner_text() != shown
 
 
-@pytest.mark.parametrize("kappa", [-1.0, 0.0, 1.0, 10.0])
-@pytest.mark.parametrize("log_lam", [-3.0, 0.0, 3.0])
-def test_the_figure_draws_what_the_package_computes(reader, kappa, log_lam):
-    page = reader().open(CHAPTER)
-    _move(page, "kappa", kappa)
-    _move(page, "lam", log_lam)
+@together("kappa, log_lam", itertools.product([-1.0, 0.0, 1.0, 10.0], [-3.0, 0.0, 3.0]))
+def test_the_figure_draws_what_the_package_computes(chapter, kappa, log_lam):
+    _move(chapter, "kappa", kappa)
+    _move(chapter, "lam", log_lam)
     z = torch.linspace(-5, 5, 201, dtype=torch.float64)
     for name, function in (("agl-curve", aglu), ("apa-curve", apa)):
         expected = 320 * (5 - function(z, kappa, 10.0**log_lam).numpy()) / 6.6
-        drawn = np.array(_curve(page, name))
+        drawn = np.array(_curve(chapter, name))
         np.testing.assert_allclose(drawn, expected, atol=0.006)
         assert all(map(math.isfinite, drawn))
 
 
-def test_a_button_of_the_figure_sets_both_sliders(reader):
-    page = reader().open(CHAPTER)
-    page.locator(".neuron-curve button", has_text="near ReLU").first.click()
-    assert page.locator(".neuron-curve output.kappa").first.inner_text() == "10.00"
-    assert page.locator(".neuron-curve output.lam").first.inner_text() == "1.00"
+def test_a_button_of_the_figure_sets_both_sliders(chapter):
+    chapter.locator(".neuron-curve button", has_text="near ReLU").first.click()
+    assert chapter.locator(".neuron-curve output.kappa").first.inner_text() == "10.00"
+    assert chapter.locator(".neuron-curve output.lam").first.inner_text() == "1.00"
 
 
 def test_search_finds_a_word_of_the_chapter(reader):
@@ -147,21 +153,25 @@ def _hinges(page, name):
     return np.array([[float(number) for number in point.split()] for point in path.removeprefix("M").split("L")])
 
 
-@pytest.mark.parametrize("values", [(2.0, -3.5, 0.5, 3.0, -1.2, 0.3), (-4.0, 4.0, 1.0, 4.0, 4.0, -4.0)])
-def test_the_hinges_follow_their_sliders(reader, values):
-    page = reader().open("mechanisms/dac.html")
+@pytest.fixture
+def hinges(reader):
+    """The chapter with the figure of three hinges."""
+    return reader().open("mechanisms/dac.html")
+
+
+@together("values", [((2.0, -3.5, 0.5, 3.0, -1.2, 0.3)), ((-4.0, 4.0, 1.0, 4.0, 4.0, -4.0))])
+def test_the_hinges_follow_their_sliders(hinges, values):
     for name, value in zip(("w1", "w2", "w3", "b1", "b2", "b3"), values, strict=True):
-        page.locator(f".neuron-hinges input[name={name}]").evaluate(
+        hinges.locator(f".neuron-hinges input[name={name}]").evaluate(
             "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }", value
         )
     weight, bias = torch.tensor(values, dtype=torch.float64).reshape(2, 1, 3)
     x = torch.linspace(-4, 4, 81, dtype=torch.float64)
-    drawn = _hinges(page, "sum")
+    drawn = _hinges(hinges, "sum")
     between = np.interp(x, drawn[:, 0] / 60 - 4, 4 - drawn[:, 1] / 320 * 7)
     np.testing.assert_allclose(between, dac_linear(x[:, None].expand(-1, 3), weight, bias)[:, 0], atol=0.002)
 
 
-def test_a_button_sets_all_hinges(reader):
-    page = reader().open("mechanisms/dac.html")
-    page.locator(".neuron-hinges button", has_text="ReLU").click()
-    np.testing.assert_allclose(_hinges(page, "sum")[:, 1], 320 * (4 - np.array([0, 0, 0, 0, 4])) / 7, atol=0.006)
+def test_a_button_sets_all_hinges(hinges):
+    hinges.locator(".neuron-hinges button", has_text="ReLU").click()
+    np.testing.assert_allclose(_hinges(hinges, "sum")[:, 1], 320 * (4 - np.array([0, 0, 0, 0, 4])) / 7, atol=0.006)

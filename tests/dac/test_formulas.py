@@ -65,9 +65,10 @@ def sizes(count):
 
 def elementary(expression, numbers, given=None):
     """An expression in numbers, elements and the activation alone."""
-    for _ in range(2):  # a definition may hold sums, and a name a defined function
-        expression = written_out(symbolic.expand(expression), numbers, given=given)
-    expression = symbolic.expand(expression).doit()
+    written = None
+    while written is not expression:  # a definition may hold sums, and a name a defined function
+        written = written_out(expression, numbers, given=given)
+        expression = symbolic.expand(written)
     expression = expression.replace(Expected, expected)
     return expression.replace(Holds, lambda relation: sympy.Piecewise((1, relation), (0, True)))
 
@@ -92,7 +93,7 @@ def evaluated(formula, count):
         atoms |= condition.free_symbols if condition is not None and given is None and not same else set()
         labels = {element.base.label for element in atoms if isinstance(element, sympy.Indexed)}
         names = sorted((atom for atom in atoms - labels if not isinstance(atom, sympy.Idx)), key=str)
-        slots = [sympy.Dummy() for _ in names]
+        slots = sympy.symbols(f"slot:{len(names)}")
         stand_ins = dict(zip(names, slots, strict=True))
         active = {}
         modules = [
@@ -224,7 +225,7 @@ def compiled(name, numbers, chosen, activation):
     """A function from values of elements to the right-hand side of a formula."""
     expression = elementary(symbolic.get(name).rhs.subs(chosen), numbers)
     atoms = sorted(expression.atoms(sympy.Indexed), key=str)
-    slots = [sympy.Dummy() for _ in atoms]
+    slots = sympy.symbols(f"slot:{len(atoms)}")
     phi, slope = ACTIVATIONS[activation]
     function = sympy.lambdify(
         slots,

@@ -63,10 +63,16 @@ SCALES = {
 }
 
 
+def elementary(expression):
+    """Without defined functions; only where there were any is something left to do."""
+    expanded = symbolic.expand(expression)
+    return expression if expanded is expression else expanded.doit()
+
+
 def compiled(expressions):
     """A function of the numbers of a row, and of a scale's name."""
     expressions = [
-        symbolic.expand(expression).doit().replace(Holds, lambda relation: sympy.Piecewise((1, relation), (0, True)))
+        elementary(expression).replace(Holds, lambda relation: sympy.Piecewise((1, relation), (0, True)))
         for expression in expressions
     ]
     atoms = set().union(*(each.atoms(sympy.Indexed, sympy.Symbol) for each in expressions))
@@ -246,34 +252,32 @@ def in_torch(values, base, count):
 
 
 @pytest.mark.parametrize(("count", "unbiased"), [(1, False), (2, False), (2, True), (5, False), (5, True)])
-@pytest.mark.parametrize("scale", SCALES)
-def test_output_gradient_and_jvp_equal_autograd(scale, count, unbiased):
+def test_output_gradient_and_jvp_equal_autograd(count, unbiased):
     names = ("layeract-output", "layeract-gradient", "layeract-jvp")
     functions = [
         compiled([written_out(symbolic.get(name).rhs.subs(i, k + 1), count, unbiased=unbiased) for k in range(count)])
         for name in names
     ]
-    for _, values in rows(count, random.Random(7)):
+    for scale, (_, values) in itertools.product(SCALES, rows(count, random.Random(7))):
         y, g, direction = (in_torch(values, base, count) for base in (formulas.y, formulas.g, formulas.y_dot))
 
-        def function(row, alpha=float(values[alpha])):
+        def function(row, alpha=float(values[alpha]), scale=scale):
             return layer_act(row, alpha, scale, unbiased)
 
         output, pullback = torch.func.vjp(function, y)
         expected = output, pullback(g)[0], torch.func.jvp(function, (y,), (direction,))[1]
         for name, own, theirs in zip(names, functions, expected, strict=True):
             computed = torch.tensor([float(value) for value in own(values, scale)], dtype=torch.float64)
-            torch.testing.assert_close(computed, theirs, rtol=1e-8, atol=1e-9, msg=name)
+            torch.testing.assert_close(computed, theirs, rtol=1e-8, atol=1e-9, msg=f"{name}, {scale}")
 
 
-@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("count", [2, 3, 6])
-def test_the_published_backward_pass_is_wrong_by_the_registered_error(scale, count):
+def test_the_published_backward_pass_is_wrong_by_the_registered_error(count):
     code, error = (symbolic.get(f"layeract-{name}").rhs for name in ("gradient-code", "code-error"))
     function = compiled(
         [written_out(side.subs(i, k + 1), count, unbiased=True) for side in (code, error) for k in range(count)]
     )
-    for kind, values in rows(count, random.Random(11)):
+    for scale, (kind, values) in itertools.product(SCALES, rows(count, random.Random(11))):
         y, g = (in_torch(values, base, count).requires_grad_() for base in (formulas.y, formulas.g))
         layer_act(y, float(values[alpha]), scale, unbiased=True).backward(g.detach())
         computed = torch.tensor([float(value) for value in function(values, scale)], dtype=torch.float64)

@@ -62,6 +62,25 @@ def test_what_is_compiled_is_not_compiled_again(source: Path, compilations: list
     assert compilations == []
 
 
+def test_what_every_kernel_begins_with_is_compiled_once(
+    source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(source)
+    (header,) = (cache / "simulator").glob("header-*/simulator.h.gch")
+    reports: list[str] = []
+    original = build._run
+
+    def run(command: list[str]) -> object:
+        result = original([*command, "-H"])  # says what is included: ! for a header that is compiled
+        reports.append(result.stderr)
+        return result
+
+    monkeypatch.setattr(build, "_run", run)
+    source.write_text(SOURCE.replace("*=", "+="))
+    load(source)
+    assert f"! {header}" in reports[0]
+
+
 def test_a_change_of_an_included_file_is_noticed(source: Path) -> None:
     assert grown(load(source)) == 3
     (source.parent / "headers" / "factor.cuh").write_text("#define FACTOR 5\n")
@@ -70,7 +89,7 @@ def test_a_change_of_an_included_file_is_noticed(source: Path) -> None:
 
 def test_nothing_but_finished_files_is_left_in_the_cache(source: Path, cache: Path) -> None:
     load(source)
-    assert not list((cache / "simulator").glob("making-*"))
+    assert not list((cache / "simulator").rglob("making-*"))
 
 
 def test_a_cache_that_cannot_be_written_is_replaced_by_a_temporary_one(
