@@ -7,9 +7,8 @@ A layer has n outputs f_i and m inputs z_j. Names with indices stand for numbers
 `written_out` replaces the latter by what they stand for, for given sizes.
 """
 
-import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import sympy
 from sympy import (
@@ -30,7 +29,8 @@ from sympy import (
     sign,
 )
 
-from companion.symbolic import AnyFunction, Formula, Holds, Partial, function, register
+from companion.symbolic import AnyFunction, Holds, Partial, function, register
+from companion.vocabulary import Vocabulary
 
 __all__ = [
     "Activation",
@@ -116,25 +116,12 @@ _x, _y = sympy.Symbol("x", real=True), sympy.Symbol("y", real=True)
 
 relu = function("relu", _x, printed=r"\operatorname{relu}")
 
-# What a name stands for: the name, the indices in it, its meaning.
-_meanings: dict[Any, tuple[tuple[Any, ...], Any]] = {}
+#: What a name stands for.
+words = Vocabulary()
 
 
 def _over(summand: Any, index: Any, high: Any) -> Any:
     return Sum(summand, (index, 1, high))
-
-
-def _name(lhs: Any, rhs: Any) -> None:
-    if isinstance(lhs, sympy.Indexed):
-        _meanings[lhs.base] = lhs.indices, rhs
-    else:
-        _meanings[lhs] = (), rhs
-
-
-def _named(name: str, lhs: Any, rhs: Any, **more: Any) -> Formula:
-    """Register what a name stands for."""
-    _name(lhs, rhs)
-    return register(name, lhs, rhs, **more)
 
 
 def written_out(expression: Any, sizes: Mapping[Any, int], *, given: Any = None) -> Any:
@@ -162,48 +149,7 @@ def written_out(expression: Any, sizes: Mapping[Any, int], *, given: Any = None)
     >>> written_out(f[1], {m: 2, n: 1})
     Activation(b[1, 1] + z[1])*w[1, 1] + Activation(b[1, 2] + z[2])*w[1, 2]
     """
-    if not (isinstance(given, Eq) and isinstance(given.lhs, sympy.Indexed)):
-        given = None
-    return _written(sympy.sympify(expression), _Layer(frozenset(sizes.items()), given))
-
-
-class _Layer(NamedTuple):
-    """What decides what a name stands for: the sizes, the condition, and the names that stay names."""
-
-    sizes: frozenset[tuple[Any, int]]
-    given: Any
-    kept: frozenset[Any] = frozenset()
-
-
-def _written(expression: Any, layer: _Layer) -> Any:
-    expression = expression.subs(dict(layer.sizes)).doit()
-    expression = expression.xreplace({each: _derived(each, layer) for each in expression.atoms(Partial)})
-    atoms = expression.atoms(sympy.Indexed, sympy.Symbol)
-    return expression.xreplace({atom: _meant(atom, layer) for atom in atoms})
-
-
-@functools.cache  # the same outputs are in every formula, and in most of them in many places
-def _meant(atom: Any, layer: _Layer) -> Any:
-    """An element or a name, written out: itself, where it stands for nothing else."""
-    head, at = (atom.base, atom.indices) if isinstance(atom, sympy.Indexed) else (atom, ())
-    if head in layer.kept:
-        return atom
-    if layer.given is not None and head == layer.given.lhs.base:
-        indices, meaning = layer.given.lhs.indices, layer.given.rhs
-    else:
-        indices, meaning = _meanings.get(head, (at, atom))
-    if len(indices) != len(at):
-        return atom
-    meaning = meaning.subs(dict(zip(indices, at, strict=True)), simultaneous=True)
-    return atom if meaning == atom else _written(meaning, layer)
-
-
-@functools.cache
-def _derived(partial: Partial, layer: _Layer) -> Any:
-    of, by = partial.args
-    # A name that one differentiates by stays a name until that is done.
-    head = by.base if isinstance(by, sympy.Indexed) else by
-    return _written(_written(of, layer._replace(kept=layer.kept | {head})).diff(by), layer)
+    return words.written_out(expression, sizes, given)
 
 
 def expected(expression: Any) -> Any:
@@ -250,7 +196,7 @@ register(
     source=f"{PAPER}, Eq. 1",
 )
 register("dac-connection", y[i, j], phi(b[i, j] + z[j]), source=f"{PAPER}, Eq. 2")
-_named("dac-dense", f[i], _over(w[i, j] * phi(b[i, j] + z[j]), j, m), source=f"{PAPER}, Eqs. 2 and 4")
+words.define("dac-dense", f[i], _over(w[i, j] * phi(b[i, j] + z[j]), j, m), source=f"{PAPER}, Eqs. 2 and 4")
 register(
     "dac-conv",
     f[i, h, v],
@@ -335,7 +281,7 @@ register(
 
 # --- The backward pass --------------------------------------------------------------------------------------
 
-_name(Loss, _over(g[i] * f[i], i, n))  # any loss with the upstream gradient g gives the same derivatives
+words.name(Loss, _over(g[i] * f[i], i, n))  # any loss with the upstream gradient g gives the same derivatives
 _backward = f"{PAPER}, Eq. 7"
 register("dac-d-weight", Partial(Loss, w[i, j]), g[i] * phi(b[i, j] + z[j]), source=_backward, note="g is ∂L/∂f.")
 register("dac-d-bias", Partial(Loss, b[i, j]), g[i] * w[i, j] * slope(b[i, j] + z[j]), source=_backward)
@@ -355,7 +301,7 @@ register(
 )
 _mask = Holds(Gt(b[i, j] + z[j], 0))
 _relu_loss = sympy.Symbol(r"\mathcal{L}_{\mathrm{relu}}", real=True)
-_name(_relu_loss, _over(g[i] * _over(w[i, j] * relu(b[i, j] + z[j]), j, m), i, n))
+words.name(_relu_loss, _over(g[i] * _over(w[i, j] * relu(b[i, j] + z[j]), j, m), i, n))
 register(
     "dac-d-weight-relu",
     Partial(_relu_loss, w[i, j]),
@@ -388,7 +334,7 @@ register(
     _over(g[r, i] * phi(b[i, j] + z[r, j]), r, N),
     source="from eq-dac-d-weight, summed over N samples",
 )
-_name(
+words.name(
     sympy.Symbol(r"\mathcal{L}_{N}", real=True),
     _over(_over(g[r, i] * _over(w[i, j] * phi(b[i, j] + z[r, j]), j, m), i, n), r, N),
 )
@@ -404,12 +350,12 @@ register(
     g[i] * _over(w[i, j, c] * slope(b[i, j] + _patch), c, P),
     source="from eq-dac-patch, one output position; sum over positions and samples",
 )
-_name(
+words.name(
     sympy.Symbol(r"\mathcal{L}_{P}", real=True),
     _over(g[i] * _over(_over(w[i, j, c] * phi(b[i, j] + _patch), c, P), j, m), i, n),
 )
-_name(f_next[k], _over(w_next[k, i] * phi(b_next[k, i] + f[i]), i, n))
-_name(Total, _over(g_next[k] * f_next[k], k, K))
+words.name(f_next[k], _over(w_next[k, i] * phi(b_next[k, i] + f[i]), i, n))
+words.name(Total, _over(g_next[k] * f_next[k], k, K))
 register(
     "dac-layer",
     f_next[k],
@@ -821,14 +767,14 @@ _of_replicate = _over(t_err[k, j], j, W) / W
 _of_epoch = _over(t_err[k, j], k, K) / K
 _variance = sigma**2 / K + tau**2 / (K * W)
 _appendix = f"{PAPER}, Appendix B"
-_named(
+words.define(
     "dac-error-model",
     t_err[k, j],
     mu + sigma * Z[k] + tau * Z[k, j],
     source=_appendix,
     note="Test error of replicate k in the j-th of W epochs; every Z independent and standard normal.",
 )
-_named("dac-error-mean", _mean, _over(_over(t_err[k, j], j, W), k, K) / (K * W), source=_appendix)
+words.define("dac-error-mean", _mean, _over(_over(t_err[k, j], j, W), k, K) / (K * W), source=_appendix)
 register("dac-error-variance", Expected((_mean - mu) ** 2), _variance, source=_appendix)
 register(
     "dac-error-first",

@@ -7,13 +7,13 @@ A row has d elements y_1, …, y_d. The names of its statistics (μ, v, r, n_i, 
 them as names; `written_out` replaces them by what they stand for, for a given d.
 """
 
-import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import sympy
 from sympy import Abs, Eq, Integral, KroneckerDelta, Le, Max, Min, Piecewise, Rational, Sum, exp, oo, pi, sqrt
 
 from companion.symbolic import AnyFunction, Formula, Holds, Partial, function, register, sigma
+from companion.vocabulary import Vocabulary
 
 __all__ = [
     "D",
@@ -84,8 +84,8 @@ q, t, tau = (sympy.Symbol(name, positive=True) for name in ("q", "t", "tau"))
 hardsigmoid = function("hardsigmoid", x, printed=r"\operatorname{hardsigmoid}")
 density = function("density", u, printed=r"\varphi")
 
-# What a name stands for: the name, the index in it, its meaning.
-_meanings: dict[Any, tuple[Any, Any]] = {}
+#: What a name stands for.
+words = Vocabulary()
 _HATS = {mu: mu_hat, v: v_hat, r: r_hat, y: y_hat, n: n_hat, a: a_hat, f: f_hat}
 
 
@@ -93,19 +93,12 @@ def _sum(summand: Any) -> Any:
     return Sum(summand, (j, 1, d))
 
 
-def _name(lhs: Any, rhs: Any) -> None:
-    if isinstance(lhs, sympy.Indexed):
-        _meanings[lhs.base] = lhs.indices[0], rhs
-    else:
-        _meanings[lhs] = None, rhs
-
-
 def _define(name: str, lhs: Any, rhs: Any, **more: Any) -> Formula:
     """Register what a name stands for; the same name with a hat belongs to another row ŷ."""
-    _name(lhs, rhs)
+    words.name(lhs, rhs)
     head = lhs.base if isinstance(lhs, sympy.Indexed) else lhs
     if head in _HATS:
-        _name(_hatted(lhs), _hatted(rhs))
+        words.name(_hatted(lhs), _hatted(rhs))
     return register(name, lhs, rhs, **more)
 
 
@@ -147,48 +140,7 @@ def written_out(expression: Any, count: int, *, unbiased: bool = False, given: A
     >>> written_out(Partial(mu, y[1]), 2)
     1/2
     """
-    if not (isinstance(given, Eq) and isinstance(given.lhs, sympy.Indexed)):
-        given = None
-    return _written(sympy.sympify(expression), _Row(count, count - unbiased, given))
-
-
-class _Row(NamedTuple):
-    """What decides what a name stands for: the numbers d and D, what a row is, and the names that stay names."""
-
-    elements: int
-    divisor: int
-    given: Any
-    kept: frozenset[Any] = frozenset()
-
-
-def _written(expression: Any, row: _Row) -> Any:
-    expression = expression.subs({d: row.elements, D: row.divisor}).doit()
-    expression = expression.xreplace({each: _derived(each, row) for each in expression.atoms(Partial)})
-    atoms = expression.atoms(sympy.Indexed, sympy.Symbol)
-    return expression.xreplace({atom: _meant(atom, row) for atom in atoms})
-
-
-@functools.cache  # the same statistics are in every formula, and in most of them in many places
-def _meant(atom: Any, row: _Row) -> Any:
-    """An element or a name, written out: itself, where it stands for nothing else."""
-    head = atom.base if isinstance(atom, sympy.Indexed) else atom
-    if head in row.kept:
-        return atom
-    if row.given is not None and head == row.given.lhs.base:
-        index, meaning = row.given.lhs.indices[0], row.given.rhs
-    elif head in _meanings:
-        index, meaning = _meanings[head]
-    else:
-        return atom
-    return _written(meaning if index is None else meaning.subs(index, atom.indices[0]), row)
-
-
-@functools.cache
-def _derived(partial: Partial, row: _Row) -> Any:
-    of, by = partial.args
-    # A statistic that one differentiates by stays a name until that is done.
-    head = by.base if isinstance(by, sympy.Indexed) else by
-    return _written(_written(of, row._replace(kept=row.kept | {head})).diff(by), row)
+    return words.written_out(expression, {d: count, D: count - unbiased}, given)
 
 
 # --- The function -------------------------------------------------------------------------------------------
@@ -421,7 +373,7 @@ register(
     steps=(KroneckerDelta(i, j) * s(n[i]) + y[i] * slope(n[i]) * Partial(n[i], y[j]),),
     source="product and chain rule",
 )
-_name(L, _sum(g[j] * a[j]))  # any loss with the upstream gradient g gives the same derivatives
+words.name(L, _sum(g[j] * a[j]))  # any loss with the upstream gradient g gives the same derivatives
 _define("layeract-h", h[i], g[i] * y[i] * slope(n[i]), source="abbreviation")
 _gradient = g[i] * s(n[i]) + r * (h[i] - _sum(h[j]) / d - n[i] * _sum(h[j] * n[j]) / D)
 register(
@@ -485,7 +437,7 @@ register(
     _sum(g[j] * a[j]) + alpha * r**2 * _sum(h[j] * n[j]),
     source="from the gradient: Euler's theorem, which α spoils a little",
 )
-_name(a_dot[i], Sum(Partial(a[i], y[j]) * y_dot[j], (j, 1, d)))
+words.name(a_dot[i], Sum(Partial(a[i], y[j]) * y_dot[j], (j, 1, d)))
 register(
     "layeract-jvp",
     a_dot[i],
