@@ -1,0 +1,60 @@
+"""RAA as a module."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from companion.dnrt.layers import RAA
+from companion.dnrt.op import raa
+
+
+def test_a_new_module_is_gelu_and_has_one_parameter_more_than_the_vector() -> None:
+    layer, x = RAA(7), torch.randn(4, 7)
+    torch.testing.assert_close(layer(x), F.gelu(x), rtol=2e-6, atol=5e-7)
+    assert {name: tuple(p.shape) for name, p in layer.named_parameters()} == {"weight": (7,), "bias": (1,)}
+
+
+def test_it_computes_the_function_with_its_own_parameters() -> None:
+    layer, x = RAA(6, gate="silu", dim=1), torch.randn(2, 6, 3, 3)
+    nn.init.normal_(layer.weight)
+    nn.init.normal_(layer.bias)
+    assert torch.equal(layer(x), raa(x, layer.weight, layer.bias, "silu", 1))
+    layer.reset_parameters()
+    torch.testing.assert_close(layer(x), F.silu(x), rtol=2e-6, atol=5e-7)
+
+
+def test_it_learns_and_survives_saving_and_copying() -> None:
+    layer, x = RAA(5), torch.randn(8, 5)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+    layer(x).sum().backward()
+    optimizer.step()
+    assert layer.weight.abs().min() > 0
+    other = RAA(5)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), layer(x))
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+
+
+def test_what_it_prints() -> None:
+    assert repr(RAA(5, dim=1)) == "RAA(5, gate='gelu', dim=1)"
+    assert repr(RAA(5, gate=torch.tanh)) == "RAA(5, gate='tanh', dim=-1)"
+    assert "gate='Tanh'" in repr(RAA(5, gate=nn.Tanh()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"num_features": 2.0}, TypeError, "num_features: got float"),
+        ({"num_features": True}, TypeError, "num_features: got bool"),
+        ({"num_features": 0}, ValueError, "num_features: got 0"),
+        ({"num_features": 3, "gate": "tanh"}, ValueError, "gate: got 'tanh'"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        RAA(**arguments)  # type: ignore[arg-type]
