@@ -20,7 +20,8 @@ import torch
 
 import companion
 from companion import bench, doctor, simulator
-from companion.cuda import build, launch, op, proof
+from companion import operator as floor
+from companion.cuda import build, launch, proof
 from companion.cuda.proof import SIMULATOR, Operator, Verdict
 from tests.cuda import toy
 
@@ -227,7 +228,7 @@ def gpu_of_paper(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Paper GPU")
-    monkeypatch.setattr(op, "_launchable", lambda: True)
+    monkeypatch.setattr(floor, "_launchable", lambda: True)
     monkeypatch.setattr(proof, "prove", lambda *_: Verdict(not said[0], said[0]))
     monkeypatch.setattr(proof, "identity", lambda *_: {})
     with companion.backend("auto"):
@@ -241,7 +242,7 @@ class OnPaper:
 
 
 def who() -> str:
-    return op.choose(OnPaper(), toy.OPERATOR)  # type: ignore[arg-type]
+    return floor.choose(OnPaper(), toy.OPERATOR)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("gpu_of_paper")

@@ -70,12 +70,6 @@ each_tiled_source = pytest.mark.parametrize("kernels", [LINEAR, CONV], ids=["lin
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @each_source
-def test_every_kernel_is_compiled(kernels: kernel.Kernels, arch: int) -> None:
-    assert set(machine_code(kernels.source, arch)) == set(kernels.names)
-
-
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@each_source
 def test_nothing_spills_and_two_wide_blocks_share_a_multiprocessor(kernels: kernel.Kernels, arch: int) -> None:
     under_the_locked_compiler()
     for name, code in machine_code(kernels.source, arch).items():
