@@ -14,7 +14,6 @@ import functools
 import json
 import math
 import multiprocessing
-import os
 import random
 import statistics
 import sys
@@ -29,6 +28,7 @@ from torch import Tensor
 from companion import rooms
 from companion.experiments.provenance import environment, git_state
 from companion.experiments.runner import runs_path
+from companion.files import write_atomically
 from companion.operator import backend
 
 __all__ = ["Competitor", "Subject", "main", "measure", "subjects"]
@@ -331,14 +331,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and sys.platform != "linux":
         parser.error(f"the memory of a CPU is read from /proc, which Linux has; this is {sys.platform}")
-    folder = runs_path()
-    folder.mkdir(parents=True, exist_ok=True)
     for name in options.names:
         result = _measured(known[name], device, options.most, options.repeats)
-        path = folder / f"bench-{name}-{result['preset']}.json"
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
-        os.replace(temporary, path)
+        path = runs_path() / f"bench-{name}-{result['preset']}.json"
+        write_atomically(path, json.dumps(result, indent=1).encode())
         for row in result["rows"]:
             size = row.get("size", row.get("row_length", ""))
             print(

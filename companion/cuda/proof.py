@@ -4,7 +4,7 @@ No machine on which this project is tested has a GPU. So the first time that an 
 GPU, a child process launches every one of them, forward and backward, in each dtype and at odd sizes, and compares
 with plain torch in float64. It is a process of its own because an illegal address spoils a process for good and a
 kernel that hangs never returns; so nothing of the caller's is touched or inherited either. The verdict is kept in
-:func:`~companion.cuda.cache.cache_directory`, one for each cubin, GPU, driver, CuPy and torch.
+:func:`~companion.files.cache_directory`, one for each cubin, GPU, driver, CuPy and torch.
 
 A room says what is to be proved (an :class:`Operator`, beside its kernels) and how (its module ``proof``).
 """
@@ -33,8 +33,8 @@ import torch
 from torch import Tensor
 
 from companion.cuda import build, launch
-from companion.cuda.cache import cache_directory, write_atomically
 from companion.cuda.launch import Kernels
+from companion.files import cache_directory, write_atomically
 
 #: Seconds that a proof may take, compilation included.
 LIMIT = 300.0
