@@ -9,10 +9,11 @@ from companion.apa.layers import AGLU, APA, ChannelAttention, SpatialAttention, 
 from companion.baselines import MultiBias
 from companion.counting import count
 from companion.cuda.proof import warmup
+from companion.dac.conversion import to_dac, to_multibias
 from companion.dac.layers import DACConv2d, DACLinear
 from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
 from companion.operator import backend
-from companion.surgery import replace_activations, to_dac, to_multibias
+from companion.surgery import replace_activations
 from companion.training import parameter_groups
 
 __version__ = "0.1.0"

@@ -183,9 +183,8 @@ def test_the_folders_hold_what_the_table_says() -> None:
     held = {path.name for path in (ROOT / "data").iterdir()}
     assert held == {"published", "results", "claims"}
     rooms = {path.parent.name for path in (ROOT / "companion").glob("*/__init__.py")}
-    with_tests = {path.name for path in (ROOT / "tests").iterdir()} | {"surgery"}  # tests/test_surgery.py
+    with_tests = {path.name for path in (ROOT / "tests").iterdir()}
     assert rooms <= with_tests
-    assert (ROOT / "tests" / "test_surgery.py").is_file()
     assert all(folder_of(row).is_dir() for row in sentences() if row.startswith("| `"))
 
 

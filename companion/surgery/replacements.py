@@ -1,4 +1,4 @@
-"""Small replacements: activations for others, and the modules that the rules of DAC leave behind."""
+"""Activations replaced by others."""
 
 from __future__ import annotations
 
@@ -6,89 +6,9 @@ import copy
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from companion.dac.reference import ACTIVATIONS
-
-__all__ = ["ChannelBias", "PreActivated", "replace_activations"]
-
-
-class ChannelBias(nn.Module):
-    """z + b with one b per channel: what remains of the biases of layers whose own were moved.
-
-    Parameters
-    ----------
-    bias : Tensor
-        (C,), where the biases start.
-    layout : {"map", "flat", "flattened"}
-        Where the channels are: dimension −3, dimension −1, or dimension −1 with the pixels of each channel in a row.
-
-    Examples
-    --------
-    >>> ChannelBias(torch.tensor([1.0, 2.0]), "map")(torch.zeros(2, 1, 1)).flatten()
-    tensor([1., 2.], grad_fn=<ViewBackward0>)
-    """
-
-    no_weight_decay = ("bias",)
-
-    def __init__(self, bias: Tensor, layout: str) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(bias.detach().clone())
-        self.layout = layout
-
-    def forward(self, z: Tensor) -> Tensor:
-        """Add the biases."""
-        bias = self.bias.to(z.dtype)
-        if self.layout == "map":
-            return z + bias[:, None, None]
-        return z + (bias.repeat_interleave(z.shape[-1] // bias.numel()) if self.layout == "flattened" else bias)
-
-    def extra_repr(self) -> str:
-        """Channels and layout."""
-        return f"{self.bias.numel()}, layout={self.layout!r}"
-
-
-class PreActivated(nn.Module):
-    """layer(φ(z + b)) with one b per input channel, shared by all outputs: a DAC whose pair biases are tied.
-
-    Parameters
-    ----------
-    layer : nn.Linear or nn.Conv2d
-        Without a bias. It becomes part of this module.
-    activation : str
-        A name in `companion.dac.reference.ACTIVATIONS`.
-    bias : Tensor
-        One number per input feature or channel, where the biases start.
-
-    References
-    ----------
-    Metta et al. (2024), Increasing biases can be more efficient than increasing weights, Table 3.
-
-    Examples
-    --------
-    >>> PreActivated(nn.Linear(3, 2, bias=False), "relu", torch.zeros(3))(torch.zeros(5, 3)).shape
-    torch.Size([5, 2])
-    """
-
-    no_weight_decay = ("bias",)
-
-    def __init__(self, layer: nn.Linear | nn.Conv2d, activation: str, bias: Tensor) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(bias.detach().clone())
-        self.activation = activation
-        self.layer = layer
-
-    def forward(self, z: Tensor) -> Tensor:
-        """Bias, activate, and apply the layer."""
-        bias = self.bias.to(z.dtype)
-        if isinstance(self.layer, nn.Conv2d):
-            bias = bias[:, None, None]
-        out: Tensor = self.layer(ACTIVATIONS[self.activation](z + bias))
-        return out
-
-    def extra_repr(self) -> str:
-        """The activation."""
-        return f"activation={self.activation!r}"
+__all__ = ["replace_activations"]
 
 
 def replace_activations(model: nn.Module, replacements: Mapping[type[nn.Module], Callable[[], nn.Module]]) -> nn.Module:
