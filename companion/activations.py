@@ -1,4 +1,4 @@
-"""Activations that are called by a name, and their derivatives."""
+"""Activations that are called by a name, their derivatives, and torch's modules of this kind."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["ACTIVATIONS", "PULL_BACKS", "Activation", "activated", "check_activation", "softplus"]
+__all__ = ["ACTIVATIONS", "MODULES", "PULL_BACKS", "Activation", "activated", "check_activation", "softplus"]
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -31,6 +31,11 @@ ACTIVATIONS: dict[str, Activation] = {
     "softplus": softplus,
     "identity": lambda x: x,
 }
+
+#: torch's modules that are activations, softmax among them.
+MODULES: tuple[type[nn.Module], ...] = tuple(
+    getattr(nn.modules.activation, name) for name in nn.modules.activation.__all__ if name != "MultiheadAttention"
+)
 
 _aten = torch.ops.aten
 

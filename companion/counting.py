@@ -17,7 +17,6 @@ Functions and modules say what they cost by `declare`; a mechanism does so in it
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from companion import rooms
+from companion import activations, rooms
+from companion.rehearsal import example_of, rehearse
 
 __all__ = ["Count", "LayerCount", "conv2d_flops", "count", "declare", "free", "linear_flops"]
 
@@ -168,7 +168,7 @@ def free(*targets: Any) -> None:
     declare(*targets)(lambda *_, **__: 0)
 
 
-free(*(getattr(nn.modules.activation, name) for name in nn.modules.activation.__all__ if name != "MultiheadAttention"))
+free(*activations.MODULES)
 
 
 # --- a whole network ---------------------------------------------------------------------------------------------
@@ -266,23 +266,7 @@ def count(model: nn.Module, input_shape: Sequence[int]) -> Count:
     total                  23     41
     """
     rooms.modules("costs")
-    from torch._subclasses.fake_tensor import (
-        DataDependentOutputException,
-        DynamicOutputShapeException,
-        FakeTensorMode,
-        UnsupportedFakeTensorException,
-    )
-
-    impossible = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
-    mode = FakeTensorMode()
-    try:
-        # deepcopy takes for copied what is in its memory: the copy holds no numbers.
-        tensors = [*model.parameters(), *model.buffers()]
-        replica = copy.deepcopy(model, {id(tensor): _without_numbers(tensor, mode) for tensor in tensors}).eval()
-        with mode:
-            ledger = _run(replica, input_shape)
-    except impossible:
-        ledger = _run(copy.deepcopy(model).eval(), input_shape)
+    ledger = rehearse(model, lambda replica: _run(replica, input_shape))
     seen: set[int] = set()
     layers = []
     for name, module in model.named_modules():
@@ -293,11 +277,6 @@ def count(model: nn.Module, input_shape: Sequence[int]) -> Count:
             layers.append(LayerCount(name, type(module).__name__, parameters, ledger.flops[name]))
     unknown = tuple(sorted(ledger.unknown.items()))
     return Count(sum(row.parameters for row in layers), sum(row.flops for row in layers), tuple(layers), unknown)
-
-
-def _without_numbers(tensor: Tensor, mode: Any) -> Tensor:
-    fake: Tensor = mode.from_tensor(tensor.detach())
-    return nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
 
 
 @dataclass
@@ -406,10 +385,9 @@ def _run(model: nn.Module, input_shape: Sequence[int]) -> _Ledger:
             lambda module, args, kwargs, name=name: ledger.enter(name, module, args, kwargs), with_kwargs=True
         )
         module.register_forward_hook(lambda *_: ledger.leave(), always_call=True)
-    example = next((p for p in (*model.parameters(), *model.buffers()) if p.is_floating_point()), torch.empty(0))
-    x = torch.zeros(1, *input_shape, dtype=example.dtype, device=example.device)
+    x = example_of(model, input_shape)
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
-    with torch.no_grad(), counter, _Witness(ledger, formulas), _Calls(ledger, isinstance(x, FakeTensor)):
+    with counter, _Witness(ledger, formulas), _Calls(ledger, isinstance(x, FakeTensor)):
         model(x)
     return ledger
 

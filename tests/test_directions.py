@@ -23,7 +23,7 @@ LEVELS = (
     ("cuda.proof",),
     ("operator",),
     ("cuda.exercise",),
-    ("analysis", "corruptions", "datasets", "models", "plotting", "results"),
+    ("analysis", "corruptions", "datasets", "models", "plotting", "rehearsal", "results"),
     ("baselines", "counting", "surgery", "training"),
     ("experiments",),
     ("bench", "claims"),
