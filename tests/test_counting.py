@@ -18,6 +18,7 @@ from companion import (
     AGLU,
     DACConv2d,
     DACLinear,
+    LASiLU,
     MultiBias,
     count,
     counting,
@@ -453,6 +454,16 @@ def test_the_network_is_left_alone(make) -> None:
     # DAC layers compute again.
     layer = DACLinear(3, 2)
     assert torch.equal(layer(torch.full((1, 3), -1.0)), torch.zeros(1, 2))
+
+
+def test_activations_with_learned_parameters_need_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    monkeypatch.setattr(counting, "_run", lambda *given, run=counting._run: runs.append(given) or run(*given))
+    for layer in (AGLU(), AGLU(6), LASiLU(), DACLinear(6, 6)):
+        count(nn.Sequential(nn.Linear(6, 6), layer), (6,))
+    assert len(runs) == 4
+    with pytest.raises(ValueError, match=r"kappa: got shape \(7,\)"):
+        count(AGLU(7), (6,))
 
 
 def test_an_error_in_the_network_comes_through_and_nothing_is_left_behind() -> None:

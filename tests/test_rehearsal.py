@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+import companion
 from companion.rehearsal import example_of, rehearse
 
 
@@ -48,3 +49,10 @@ def test_the_network_is_not_touched_and_tied_weights_stay_tied() -> None:
 def test_an_example_has_the_dtype_of_the_network() -> None:
     assert example_of(nn.Linear(3, 2).to(torch.bfloat16), (7, 3)).dtype == torch.bfloat16
     assert example_of(nn.ReLU(), (7, 3)).shape == (1, 7, 3)
+
+
+@pytest.mark.parametrize("layer", [companion.AGLU(), companion.LASiLU(), companion.DACLinear(3, 3)])
+@pytest.mark.parametrize("chosen", ["auto", "torch", "simulator"])
+def test_whatever_backend_is_chosen_no_kernel_reads_numbers_that_are_not_there(chosen: str, layer: nn.Module) -> None:
+    with companion.backend(chosen):
+        assert rehearse(layer, lambda replica: replica(example_of(replica, (3,))).shape) == (1, 3)
