@@ -1,5 +1,6 @@
 """Statistics over seeds: intervals, paired comparisons, correction for many comparisons."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ __all__ = [
 ]
 
 _LEVEL = 0.95
+# Relative. Differences that vary by less are equal.
+_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ def paired(a: Sequence[float], b: Sequence[float], level: float = _LEVEL) -> tup
     """
     differences = [x - y for x, y in zip(a, b, strict=True)]
     difference = interval(differences, level)
-    if min(differences) == max(differences):
+    if math.isclose(min(differences), max(differences), rel_tol=_ROUNDING):
         # No spread to test against. Only "no difference at all" is compatible with no effect.
         return difference, 1.0 if difference.mean == 0 else 0.0
     from scipy import stats

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -46,6 +48,9 @@ def test_the_paired_test_is_that_of_the_differences():
 def test_equal_differences_are_no_division_by_zero():
     assert paired([1.0, 2.0], [1.0, 2.0])[1] == 1.0
     assert paired([2.0, 3.0], [1.0, 2.0])[1] == 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert paired([0.3, 0.4, 0.5], [0.1, 0.2, 0.3])[1] == 0.0  # equal but for rounding
 
 
 def test_series_of_different_length_are_refused():
