@@ -19,8 +19,7 @@ import pytest
 import torch
 
 import companion
-from companion import bench, doctor, simulator
-from companion import operator as floor
+from companion import bench, doctor, operator, simulator
 from companion.cuda import build, exercise, launch, proof
 from companion.cuda.proof import SIMULATOR, Operator, Verdict
 from tests.cuda import toy
@@ -228,7 +227,7 @@ def gpu_of_paper(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Paper GPU")
-    monkeypatch.setattr(floor, "_launchable", lambda: True)
+    monkeypatch.setattr(operator, "_launchable", lambda: True)
     monkeypatch.setattr(proof, "prove", lambda *_: Verdict(not said[0], said[0]))
     monkeypatch.setattr(proof, "identity", lambda *_: {})
     with companion.backend("auto"):
@@ -242,7 +241,7 @@ class OnPaper:
 
 
 def who() -> str:
-    return floor.choose(OnPaper(), toy.OPERATOR)  # type: ignore[arg-type]
+    return operator.choose(OnPaper(), toy.OPERATOR)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("gpu_of_paper")
