@@ -9,10 +9,12 @@ from companion.apa.layers import AGLU, APA, ChannelAttention, SpatialAttention, 
 from companion.baselines import MultiBias
 from companion.counting import count
 from companion.cuda.proof import warmup
+from companion.dac.conversion import to_dac, to_multibias
 from companion.dac.layers import DACConv2d, DACLinear
+from companion.dnrt.layers import RAA
 from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
 from companion.operator import backend
-from companion.surgery import replace_activations, to_dac, to_multibias
+from companion.surgery import replace_activations
 from companion.training import parameter_groups
 
 __version__ = "0.1.0"
@@ -20,6 +22,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AGLU",
     "APA",
+    "RAA",
     "ChannelAttention",
     "DACConv2d",
     "DACLinear",

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from companion.dac.op import check_activation
-from companion.dac.reference import ACTIVATIONS
+from companion.activations import ACTIVATIONS, check_activation
 
 __all__ = ["Gumbel", "MultiBias", "PReLU", "gumbel"]
 

@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 import datetime
 import functools
-import importlib
 import json
 import math
 import multiprocessing
-import os
 import random
 import statistics
 import sys
@@ -27,14 +25,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from companion import rooms
 from companion.experiments.provenance import environment, git_state
 from companion.experiments.runner import runs_path
+from companion.files import write_atomically
 from companion.operator import backend
 
-__all__ = ["MECHANISMS", "Competitor", "Subject", "main", "measure", "subject"]
-
-#: What is measured: ``SUBJECT`` of the module ``bench`` in a room, or one of its ``SUBJECTS``, such as "dac-linear".
-MECHANISMS = ("apa", "dac-linear", "dac-conv2d", "layeract")
+__all__ = ["Competitor", "Subject", "main", "measure", "subjects"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class Subject:
     Parameters
     ----------
     name : str
-        Of the mechanism.
+        Of the room, and after a hyphen of one of several subjects in it: "dac-linear".
     description : str
         For the table's heading.
     competitors : tuple of Competitor
@@ -98,11 +95,9 @@ class Subject:
     tiny: Shape = (16, 16)
 
 
-def subject(mechanism: str) -> Subject:
-    """The subject of a room, or one of several."""
-    module = importlib.import_module(f"companion.{mechanism.partition('-')[0]}.bench")
-    found: Subject = module.SUBJECTS[mechanism] if "-" in mechanism else module.SUBJECT
-    return found
+def subjects() -> dict[str, Subject]:
+    """What there is to measure, by name: the ``SUBJECTS`` of every room's module ``bench``."""
+    return {what.name: what for module in rooms.modules("bench").values() for what in module.SUBJECTS}
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -225,13 +220,13 @@ def _about(what: Subject, size: Shape) -> dict[str, Any]:
     return {"row_length": size[-1]} if len(size) > 1 else {}
 
 
-def _peak_mebibytes(mechanism: str, competitor: str, shape: Shape, dtype: str, device: str, answer: Any) -> None:
+def _peak_mebibytes(name: str, competitor: str, shape: Shape, dtype: str, device: str, answer: Any) -> None:
     """Send the memory that one forward and backward pass needs beyond its inputs."""
     import resource  # there is none on Windows
 
     torch.set_num_threads(1)
     _choose(device)
-    what = subject(mechanism)
+    what = subjects()[name]
     (function,) = (c.build() for c in what.competitors if c.name == competitor)
     small = Inputs.draw(what, tuple(min(size, 64) for size in shape), dtype, device)
     small.forward_backward(function)  # imports, compilation
@@ -253,11 +248,11 @@ def _peak_mebibytes(mechanism: str, competitor: str, shape: Shape, dtype: str, d
     del ballast
 
 
-def peak_mebibytes(mechanism: str, competitor: str, shape: Shape, dtype: str, device: str) -> float:
+def peak_mebibytes(name: str, competitor: str, shape: Shape, dtype: str, device: str) -> float:
     """Memory of one forward and backward pass beyond its inputs, in a process of its own."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_peak_mebibytes, args=(mechanism, competitor, shape, dtype, device, sender))
+    process = context.Process(target=_peak_mebibytes, args=(name, competitor, shape, dtype, device, sender))
     process.start()
     sender.close()
     try:
@@ -326,21 +321,20 @@ def _measured(what: Subject, device: str, most: int, repeats: int) -> dict[str, 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; return the exit status."""
     parser = argparse.ArgumentParser("python -m companion.bench", description=__doc__)
-    parser.add_argument("mechanisms", nargs="*", default=MECHANISMS, metavar="mechanism", help=", ".join(MECHANISMS))
+    known = subjects()
+    parser.add_argument("names", nargs="*", default=[*known], metavar="name", help=", ".join(known))
     parser.add_argument("--most", type=int, default=2**40, help="leave out shapes of more elements")
     parser.add_argument("--repeats", type=int, default=31)
     options = parser.parse_args(arguments)
+    if unknown := set(options.names) - set(known):
+        parser.error(f"name: got {', '.join(sorted(unknown))}, allowed are {', '.join(known)}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and sys.platform != "linux":
         parser.error(f"the memory of a CPU is read from /proc, which Linux has; this is {sys.platform}")
-    folder = runs_path()
-    folder.mkdir(parents=True, exist_ok=True)
-    for mechanism in options.mechanisms:
-        result = _measured(subject(mechanism), device, options.most, options.repeats)
-        path = folder / f"bench-{mechanism}-{result['preset']}.json"
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(result, indent=1), encoding="utf-8")
-        os.replace(temporary, path)
+    for name in options.names:
+        result = _measured(known[name], device, options.most, options.repeats)
+        path = runs_path() / f"bench-{name}-{result['preset']}.json"
+        write_atomically(path, json.dumps(result, indent=1).encode())
         for row in result["rows"]:
             size = row.get("size", row.get("row_length", ""))
             print(

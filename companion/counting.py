@@ -8,34 +8,31 @@ pixel of the map that it is applied to; the sums are cached for all positions of
 
 What the paper leaves open: batch normalisation costs two per element, a scale and a shift, with or without β, as it
 does when its statistics are fixed. Sums, differences, products and quotients of two tensors, such as skip connections,
-cost one per element. Pooling, softmax and other normalisations are free.
+cost one per element. Pooling, softmax and other normalisations are free, and so is what only chooses, compares or moves
+numbers. Of anything else nobody has said what it costs: `Count.unknown` names it.
+
+Functions and modules say what they cost by `declare`; a mechanism does so in its module ``costs``. torch's
+``register_flop_formula`` is for operators.
 """
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from companion.dac import op as dac_op
+from companion import activations, rooms
+from companion.rehearsal import example_of, rehearse
 
-__all__ = [
-    "Count",
-    "LayerCount",
-    "conv2d_flops",
-    "count",
-    "dac_conv2d_flops",
-    "dac_linear_flops",
-    "linear_flops",
-]
+__all__ = ["Count", "LayerCount", "conv2d_flops", "count", "declare", "free", "linear_flops"]
 
 
 # --- closed forms ------------------------------------------------------------------------------------------------
@@ -65,30 +62,6 @@ def linear_flops(in_features: int, out_features: int, bias: bool = True) -> int:
     1290
     """
     return 2 * in_features * out_features + out_features * bias
-
-
-def dac_linear_flops(in_features: int, out_features: int) -> int:
-    """Return the FLOPs of a `DACLinear` for one input: 3mn.
-
-    Parameters
-    ----------
-    in_features, out_features : int
-        m and n.
-
-    Returns
-    -------
-    int
-
-    References
-    ----------
-    Metta et al. (2024), section 4.
-
-    Examples
-    --------
-    >>> dac_linear_flops(64, 10)
-    1920
-    """
-    return 3 * in_features * out_features
 
 
 def conv2d_flops(
@@ -135,52 +108,67 @@ def conv2d_flops(
     return out_channels * pixels * (2 * in_channels // groups * prod(kernel) + bias)
 
 
-def dac_conv2d_flops(
-    in_channels: int,
-    out_channels: int,
-    kernel: tuple[int, int],
-    image: tuple[int, int],
-    stride: tuple[int, int] = (1, 1),
-    padding: tuple[int, int] = (0, 0),
-    dilation: tuple[int, int] = (1, 1),
-    groups: int = 1,
-    pad_order: str = "after",
-    per_weight: bool = False,
-) -> int:
-    """Return the FLOPs of a `DACConv2d` for one image: those of a convolution, and the additions of its biases.
+# --- what somebody says of a function or of a module -------------------------------------------------------------
 
-    With a bias per pair of channels these are n (m/groups) H W, where H × W is the input, or the padded input with
-    ``pad_order="before"``. The paper's section 4 writes the output's s × t, which is the same with stride 1 and a
-    padding that keeps the size. With a bias per weight nothing can be cached: n (m/groups) kh kw st.
+Formula = TypeVar("Formula", bound=Callable[..., int])
+
+
+class _Cost(NamedTuple):
+    formula: Callable[..., int]
+    fake: Callable[..., Any] | None
+
+
+_COSTS: dict[Any, _Cost] = {}
+
+
+def declare(*targets: Any, fake: Callable[..., Any] | None = None) -> Callable[[Formula], Formula]:
+    """Declare what a call of a function, or of the modules of a class, costs; what is inside it is then not counted.
 
     Parameters
     ----------
-    in_channels, out_channels, kernel, image, stride, padding, dilation, groups
-        As in `conv2d_flops`.
-    pad_order : {"after", "before"}
-        Which of padding and activation comes first.
-    per_weight : bool
-        One bias for every weight, instead of one for every pair of channels.
+    *targets : callable or class
+        Functions that can be overridden, as PyTorch's own and those of :mod:`companion.functional` can; or classes of
+        modules, for which it holds of their subclasses as well.
+    fake : callable, optional
+        For functions, what gives a tensor like the result of a call; without it the function itself runs, on tensors
+        that hold no numbers.
 
     Returns
     -------
-    int
-
-    References
-    ----------
-    Metta et al. (2024), section 4.
+    callable
+        A decorator of the formula. That takes the arguments of the call, after the module if it is one, and returns the
+        FLOPs.
 
     Examples
     --------
-    >>> dac_conv2d_flops(16, 32, (3, 3), (32, 32), stride=(2, 2), padding=(1, 1))
-    2883584
+    >>> class Doubled(nn.Linear):
+    ...     pass
+    >>> @declare(Doubled)
+    ... def doubled(module, x):
+    ...     return 2 * linear_flops(module.in_features, module.out_features)
+    >>> count(Doubled(4, 3), (4,)).flops
+    54
     """
-    ordinary = conv2d_flops(in_channels, out_channels, kernel, image, stride, padding, dilation, groups, bias=False)
-    if per_weight:
-        return ordinary + ordinary // 2
-    margin = padding if pad_order == "before" else (0, 0)
-    pixels = prod(size + 2 * around for size, around in zip(image, margin, strict=True))
-    return ordinary + out_channels * (in_channels // groups) * pixels
+
+    def decorate(formula: Formula) -> Formula:
+        _COSTS.update(dict.fromkeys(targets, _Cost(formula, fake)))
+        return formula
+
+    return decorate
+
+
+def free(*targets: Any) -> None:
+    """Declare that functions, or the modules of some classes, cost nothing, as activation functions do.
+
+    Parameters
+    ----------
+    *targets : callable or class
+        As for `declare`.
+    """
+    declare(*targets)(lambda *_, **__: 0)
+
+
+free(*activations.MODULES)
 
 
 # --- a whole network ---------------------------------------------------------------------------------------------
@@ -220,22 +208,26 @@ class Count:
         For one example, forwards.
     layers : tuple of LayerCount
         The modules that hold parameters or cost something, in the order of the network. They add up to the totals.
+    unknown : tuple of (str, int)
+        Operators of which nobody has said what they cost, and how often each was called. They are not in the FLOPs.
     """
 
     parameters: int
     flops: int
     layers: tuple[LayerCount, ...]
+    unknown: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
-        """Return a table, a line per layer and one for the total."""
+        """Return a table, a line per layer and one for the total, and what is not counted below it."""
         lines = [("layer", "kind", "parameters", "FLOPs")]
         lines += [(row.name or "(itself)", row.kind, f"{row.parameters:,}", f"{row.flops:,}") for row in self.layers]
         lines += [("total", "", f"{self.parameters:,}", f"{self.flops:,}")]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
+        table = [
             f"{name:<{widths[0]}}  {kind:<{widths[1]}}  {parameters:>{widths[2]}}  {flops:>{widths[3]}}"
             for name, kind, parameters, flops in lines
-        )
+        ]
+        return "\n".join([*table, *(f"not counted: {operator}, called {n} times" for operator, n in self.unknown)])
 
 
 def count(model: nn.Module, input_shape: Sequence[int]) -> Count:
@@ -243,10 +235,10 @@ def count(model: nn.Module, input_shape: Sequence[int]) -> Count:
 
     What runs is a copy in evaluation mode, on tensors that have shapes but hold no numbers. Only if the network decides
     by the values of tensors does it run on zeros. The network itself is not touched. Functional calls count like
-    modules, with whatever module makes them. `DACLinear`, `DACConv2d` and their functions count as one layer each,
-    however they are computed. The convention is at the head of the module :mod:`companion.counting`; torch's
-    ``FlopCounterMode`` does the counting, with formulas that add what it leaves out: biases, batch normalisation
-    and elementwise arithmetic.
+    modules, with whatever module makes them. What is declared, as `DACLinear`, `DACConv2d` and their functions are,
+    counts as one layer, however it is computed. The convention is at the head of the module
+    :mod:`companion.counting`; torch's ``FlopCounterMode`` does the counting, with formulas that add what it leaves
+    out: biases, batch normalisation and elementwise arithmetic.
 
     Parameters
     ----------
@@ -273,111 +265,173 @@ def count(model: nn.Module, input_shape: Sequence[int]) -> Count:
     2      Linear           8     14
     total                  23     41
     """
-    from torch._subclasses.fake_tensor import (
-        DataDependentOutputException,
-        DynamicOutputShapeException,
-        FakeTensorMode,
-        UnsupportedFakeTensorException,
-    )
-
-    impossible = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
-    mode = FakeTensorMode()
-    try:
-        # deepcopy takes for copied what is in its memory: the copy holds no numbers.
-        tensors = [*model.parameters(), *model.buffers()]
-        replica = copy.deepcopy(model, {id(tensor): _without_numbers(tensor, mode) for tensor in tensors}).eval()
-        with mode:
-            flops = _run(replica, input_shape)
-    except impossible:
-        flops = _run(copy.deepcopy(model).eval(), input_shape)
+    rooms.modules("costs")
+    ledger = rehearse(model, lambda replica: _run(replica, input_shape))
     seen: set[int] = set()
     layers = []
     for name, module in model.named_modules():
         own = [p for p in module.parameters(recurse=False) if id(p) not in seen]
         seen.update(map(id, own))
         parameters = sum(p.numel() for p in own)
-        if parameters or flops[name]:
-            layers.append(LayerCount(name, type(module).__name__, parameters, flops[name]))
-    return Count(sum(row.parameters for row in layers), sum(row.flops for row in layers), tuple(layers))
+        if parameters or ledger.flops[name]:
+            layers.append(LayerCount(name, type(module).__name__, parameters, ledger.flops[name]))
+    unknown = tuple(sorted(ledger.unknown.items()))
+    return Count(sum(row.parameters for row in layers), sum(row.flops for row in layers), tuple(layers), unknown)
 
 
-def _without_numbers(tensor: Tensor, mode: Any) -> Tensor:
-    fake: Tensor = mode.from_tensor(tensor.detach())
-    return nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
+@dataclass
+class _Ledger:
+    """What is booked while a network runs: FLOPs by module, and the calls of operators of which nothing is known."""
+
+    running: list[str] = field(default_factory=lambda: [""])
+    flops: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    #: How many calls around this one have said what they cost with all that is in them.
+    settled: int = 0
+
+    def book(self, flops: int) -> None:
+        """Add to the module that is running."""
+        self.flops[self.running[-1]] += flops
+
+    def enter(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """A module begins."""
+        self.running.append(name)
+        formula = _declared_for(module)
+        if self.settled:
+            self.settled += 1
+        elif formula is not None:
+            self.settled = 1
+            self.book(formula(module, *args, **kwargs))
+
+    def leave(self) -> None:
+        """It ends."""
+        self.running.pop()
+        self.settled -= self.settled > 0
 
 
-def _run(model: nn.Module, input_shape: Sequence[int]) -> Counter[str]:
-    """The FLOPs of each module for one example."""
+def _declared_for(module: nn.Module) -> Callable[..., int] | None:
+    """What somebody declared for the class of a module or for one that it inherits from."""
+    return next((_COSTS[kind].formula for kind in type(module).__mro__ if kind in _COSTS), None)
+
+
+class _Calls(TorchFunctionMode):
+    """Books the calls of functions of which it is declared what they cost, and nothing of what is in them.
+
+    Parameters
+    ----------
+    ledger : _Ledger
+        Where.
+    empty : bool
+        Whether tensors hold no numbers, so that results need none.
+    """
+
+    def __init__(self, ledger: _Ledger, empty: bool) -> None:
+        super().__init__()
+        self.ledger, self.empty = ledger, empty
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Take a call of a function."""
+        kwargs = kwargs or {}
+        cost = _COSTS.get(func)
+        if cost is None or self.ledger.settled:
+            return func(*args, **kwargs)
+        self.ledger.book(cost.formula(*args, **kwargs))
+        self.ledger.settled += 1
+        try:
+            return (cost.fake if cost.fake and self.empty else func)(*args, **kwargs)
+        finally:
+            self.ledger.settled -= 1
+
+
+class _Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the operators that have no formula and are not free by the convention."""
+
+    def __init__(self, ledger: _Ledger, formulas: Collection[Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ledger, self.formulas = ledger, formulas
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Take a call of an operator."""
+        out = func(*args, **(kwargs or {}))
+        if not self.ledger.settled and func._overloadpacket not in self.formulas and not _is_free(func, args, out):
+            self.ledger.unknown[str(func._overloadpacket)] += 1
+        return out
+
+
+def _run(model: nn.Module, input_shape: Sequence[int]) -> _Ledger:
+    """What a network costs for one example; it keeps the hooks that it gets here."""
+    from torch._subclasses.fake_tensor import FakeTensor
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-    flops: Counter[str] = Counter()
-    running = [("", model)]
+    ledger = _Ledger()
 
     def booked(formula: Callable[..., int]) -> Callable[..., int]:
         """The formula, with the result booked on the module that is running."""
 
         def counted(*args: Any, **kwargs: Any) -> int:
-            if any(_is_activation(module) for _, module in running):
+            if ledger.settled:
                 return 0
-            result = formula(*args, **kwargs)
-            flops[running[-1][0]] += result
-            return result
+            flops = formula(*args, **kwargs)
+            ledger.book(flops)
+            return flops
 
         # FlopCounterMode gives tensors to such a formula, not their shapes
         counted._get_raw = True  # type: ignore[attr-defined]
         return counted
 
     formulas = {operator: booked(formula) for operator, formula in {**flop_registry, **_formulas()}.items()}
-    hooks = []
     for name, module in model.named_modules():
-        hooks.append(module.register_forward_pre_hook(lambda module, _, name=name: running.append((name, module))))
-        hooks.append(module.register_forward_hook(lambda *_: running.pop() and None, always_call=True))
-    example = next((p for p in (*model.parameters(), *model.buffers()) if p.is_floating_point()), torch.empty(0))
-    x = torch.zeros(1, *input_shape, dtype=example.dtype, device=example.device)
+        module.register_forward_pre_hook(
+            lambda module, args, kwargs, name=name: ledger.enter(name, module, args, kwargs), with_kwargs=True
+        )
+        module.register_forward_hook(lambda *_: ledger.leave(), always_call=True)
+    x = example_of(model, input_shape)
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
-    fused_attention = torch.backends.mha.get_fastpath_enabled()
-    # the fused operator of torch's attention modules has no formula
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with torch.no_grad(), counter, _dac_as_one_layer(running, flops):
-            model(x)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fused_attention)
-        for hook in hooks:
-            hook.remove()
-    return flops
+    with counter, _Witness(ledger, formulas), _Calls(ledger, isinstance(x, FakeTensor)):
+        model(x)
+    return ledger
 
 
-def _is_activation(module: nn.Module) -> bool:
-    """Whether a module is an activation function, which costs nothing however it is computed."""
-    from companion.apa.layers import AGLU, APA
-    from companion.baselines import Gumbel
-    from companion.layeract.layers import LayerAct
+# --- what is free ------------------------------------------------------------------------------------------------
 
-    own = type(module).__module__ == "torch.nn.modules.activation" and not isinstance(module, nn.MultiheadAttention)
-    return own or isinstance(module, (AGLU, APA, Gumbel, LayerAct))
+# Pooling; softmax, activation functions with parameters of their own, dropout; other normalisations; new tensors; what
+# only chooses or moves numbers.
+_NAMES = """
+    _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d amax amin avg_pool2d avg_pool3d
+    max max_pool2d_with_indices max_pool3d_with_indices mean min
+
+    _log_softmax _prelu_kernel _safe_softmax _softmax glu logsumexp native_dropout
+
+    _fused_rms_norm linalg_vector_norm native_group_norm native_layer_norm std std_mean var var_mean
+
+    empty_like full_like new_empty new_full new_ones new_zeros ones_like zero_ zeros_like
+
+    _to_copy _unsafe_index _unsafe_view as_strided_ cat clamp clamp_ clone constant_pad_nd copy copy_ embedding fill_
+    flip gather im2col index index_put index_put_ index_select masked_fill masked_fill_ maximum minimum pixel_shuffle
+    pixel_unshuffle reflection_pad1d reflection_pad2d repeat replication_pad2d roll scatter select_scatter slice_scatter
+    sort stack topk tril triu upsample_nearest1d upsample_nearest2d where
+"""
+#: Functions of one tensor, element by element, are free as well, and so is what gives a view, or gives or takes no
+#: floating numbers.
+FREE = frozenset(_NAMES.split())
 
 
-@contextmanager
-def _dac_as_one_layer(running: list[tuple[str, nn.Module]], flops: Counter[str]) -> Iterator[None]:
-    """Let the DAC functions stand for themselves: a product or convolution, and the additions of the biases."""
+def _is_free(func: Any, args: Any, out: Any) -> bool:
+    """Whether a call of an operator costs nothing by the convention."""
+    given, results = _floating(args), _floating(out)
+    if not given or not results:
+        return True
+    is_view = any(result.alias_info and not result.alias_info.is_write for result in func._schema.returns)
+    of_one_tensor = torch.Tag.pointwise in func.tags and len(given) == 1
+    return is_view or of_one_tensor or func._overloadpacket.__name__ in FREE
 
-    def stand_in(z: Tensor, weight: Tensor, bias: Tensor, activation: Any, geometry: Any) -> Tensor:
-        if geometry is None:
-            flops[running[-1][0]] += z.shape[0] * bias.numel()
-            return F.linear(z, weight.to(z.dtype))
-        stride, padding, dilation, groups, before = geometry
-        out = F.conv2d(z, weight.to(z.dtype), None, stride, padding, dilation, groups)
-        pixels = prod(size + 2 * around * before for size, around in zip(z.shape[2:], padding, strict=True))
-        flops[running[-1][0]] += z.shape[0] * bias.numel() * (pixels if bias.ndim == 2 else prod(out.shape[2:]))
-        return out
 
-    computed = dac_op._apply
-    dac_op._apply = stand_in
-    try:
-        yield
-    finally:
-        dac_op._apply = computed
+def _floating(values: Any) -> list[Tensor]:
+    """The floating tensors in what an operator takes or gives."""
+    return [x for x in tree_leaves(values) if isinstance(x, Tensor) and x.is_floating_point()]
+
+
+# --- what FlopCounterMode leaves out -----------------------------------------------------------------------------
 
 
 def _formulas() -> dict[Any, Callable[..., int]]:

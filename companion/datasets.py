@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from companion.files import write_atomically
+
 __all__ = [
     "Part",
     "Splits",
@@ -540,7 +542,4 @@ def _fetch_sgemm(path: Path) -> None:
             f"fetches it from {_SGEMM_ADDRESS}, without one put {path.name} of that archive there, or set "
             "COMPANION_DATA to the folder that has it"
         ) from error
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+    write_atomically(path, content)

@@ -19,6 +19,7 @@ from typing import Any, ParamSpec
 import torch
 from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
+from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 from torch.overrides import handle_torch_function, has_torch_function
 
@@ -109,7 +110,8 @@ def _launchable() -> bool:
 
 def choose(z: torch.Tensor, operator: proof.Operator) -> str:
     """Who computes this operator for this tensor in eager mode: "torch", "kernel" or "simulator"."""
-    if _selected == "torch" or z.dtype not in KERNEL_DTYPES:
+    # a fake tensor, from which only shapes are to be learned, has no memory that a kernel could read
+    if _selected == "torch" or z.dtype not in KERNEL_DTYPES or isinstance(z, FakeTensor):
         return "torch"
     if _selected == "auto":
         return "kernel" if z.is_cuda and _launchable() and proof.holds(operator, z.device) else "torch"

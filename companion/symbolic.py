@@ -24,8 +24,9 @@ from typing import Any
 import sympy
 from sympy.printing.latex import LatexPrinter
 
+from companion import rooms
+
 __all__ = [
-    "MECHANISMS",
     "AnyFunction",
     "Formula",
     "Holds",
@@ -41,9 +42,6 @@ __all__ = [
     "sigma",
     "z",
 ]
-
-MECHANISMS = ("apa", "layeract", "dac")
-"""The mechanisms whose formulas the registry holds, by the names of their folders."""
 
 z = sympy.Symbol("z", real=True)
 kappa = sympy.Symbol("kappa", real=True)
@@ -556,8 +554,7 @@ def formulas(prefix: str = "") -> list[Formula]:
 
 
 def _load() -> None:
-    for mechanism in MECHANISMS:
-        importlib.import_module(f"companion.{mechanism}.formulas")
+    rooms.modules("formulas")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

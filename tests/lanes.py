@@ -43,8 +43,10 @@ PLAIN = ON_CPU | {
 TWO_THREADS = ON_CPU | dict.fromkeys(("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "2")
 
 #: What computes and what judges; the rest does not depend on the processor.
-OPERATORS = tuple(f"tests/{room}/test_{what}.py" for room in ("apa", "dac", "layeract") for what in ("op", "layers"))
-ACCURACY = tuple(f"tests/{room}/test_accuracy.py" for room in ("apa", "dac", "layeract"))
+OPERATORS, ACCURACY = (
+    tuple(sorted(str(file.relative_to(ROOT)) for name in names for file in ROOT.glob(f"tests/*/test_{name}.py")))
+    for names in (("op", "layers"), ("accuracy",))
+)
 
 
 class Step(NamedTuple):

@@ -13,10 +13,10 @@ import torch
 from companion import bench, results
 
 
-@pytest.fixture(params=bench.MECHANISMS)
+@pytest.fixture(params=bench.subjects())
 def what(request: pytest.FixtureRequest) -> bench.Subject:
     """A room's subject without its compiled competitors."""
-    subject = bench.subject(request.param)
+    subject = bench.subjects()[request.param]
     eager = tuple(c for c in subject.competitors if not c.compiled)
     return dataclasses.replace(subject, competitors=eager, shapes=lambda device: [subject.tiny])
 
@@ -49,7 +49,7 @@ def test_the_run_writes_a_result_that_fits_the_schema(
     what: bench.Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "runs_path", lambda: tmp_path)
-    monkeypatch.setattr(bench, "subject", lambda _: what)
+    monkeypatch.setattr(bench, "subjects", lambda: {what.name: what})
     monkeypatch.setattr(bench, "peak_mebibytes", lambda *_: 1.0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert bench.main([what.name, "--repeats", "1"]) == 0

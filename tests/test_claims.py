@@ -12,12 +12,12 @@ from typing import get_args
 
 import pytest
 
-from companion import claims, results
+from companion import claims, results, rooms
 from companion.claims import Claim, Run, Status, Verdict
 from companion.experiments import registry
 from tests.together import together
 
-MECHANISMS = ["apa", "layeract", "dac"]
+MECHANISMS = [*rooms.modules("claims")]
 LEDGER = [claim for mechanism in MECHANISMS for claim in claims.ledger(mechanism)]
 EXPERIMENTS = (
     *("apa-digits", "apa-digits-rates", "apa-logits", "apa-attention", "apa-lambda-gradient"),

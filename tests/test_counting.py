@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from itertools import pairwise, product
 from math import floor, prod
 
@@ -11,11 +12,26 @@ import torch
 import torchvision
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
-from companion import AGLU, DACConv2d, DACLinear, MultiBias, count, models, replace_activations, to_dac, to_multibias
-from companion.counting import conv2d_flops, dac_conv2d_flops, dac_linear_flops, linear_flops
-from companion.dac import reference
-from companion.functional import dac_conv2d, dac_linear
+from companion import (
+    AGLU,
+    DACConv2d,
+    DACLinear,
+    LASiLU,
+    MultiBias,
+    count,
+    counting,
+    models,
+    replace_activations,
+    to_dac,
+    to_multibias,
+)
+from companion.counting import conv2d_flops, linear_flops
+from companion.dac.costs import dac_conv2d_flops, dac_linear_flops
+from companion.functional import aglu, dac_conv2d, dac_linear, la_silu
+from companion.operator import overridable
+from tests.together import together
 
 # --- one layer ---------------------------------------------------------------------------------------------------
 
@@ -293,6 +309,126 @@ def test_a_module_that_is_called_twice_costs_twice_and_holds_its_parameters_once
     assert count(tied, (3,)).parameters == 15
 
 
+# --- what is declared, and what nobody knows ---------------------------------------------------------------------
+
+
+class Unknown(nn.Module):
+    """Sums along a row, of which the convention says nothing."""
+
+    def forward(self, x):
+        return torch.cumsum(F.gelu(x) + x, -1) * x.sum()
+
+
+def test_what_nobody_knows_is_said_and_not_counted_as_free() -> None:
+    counted = count(nn.Sequential(nn.Linear(3, 3), Unknown(), Unknown()), (3,))
+    assert counted.unknown == (("aten.cumsum", 2), ("aten.sum", 2))
+    assert counted.flops == linear_flops(3, 3) + 2 * 3  # the additions; a number of no dimension is not a tensor
+    assert str(counted).splitlines()[-2:] == [
+        "not counted: aten.cumsum, called 2 times",
+        "not counted: aten.sum, called 2 times",
+    ]
+
+
+@together("name", ["mobilenet_v3_small", "swin_t", "vit_b_16"])
+def test_of_common_networks_everything_is_known(name: str) -> None:
+    with torch.device("meta"):
+        model = torchvision.models.get_model(name)
+    assert count(model, (3, 224, 224)).unknown == ()
+
+
+@overridable
+def cumulated(x: torch.Tensor, times: int = 1) -> torch.Tensor:
+    """A function of somebody else."""
+    return torch.cumsum(x, -1) * times
+
+
+class Cumulated(nn.Module):
+    def forward(self, x):
+        return cumulated(x, times=2) + x
+
+
+class Inherited(Cumulated):
+    """Of whose class nothing is declared."""
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test declares is forgotten after it."""
+    monkeypatch.setattr(counting, "_COSTS", dict(counting._COSTS))
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_function_declares_its_cost() -> None:
+    @counting.declare(cumulated)
+    def _(x: torch.Tensor, times: int = 1) -> int:
+        return times * x.numel()
+
+    counted = count(nn.Sequential(Cumulated(), nn.Linear(5, 1)), (5,))
+    assert (counted.flops, counted.unknown) == (2 * 5 + 5 + linear_flops(5, 1), ())
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_module_declares_its_cost_with_all_that_is_in_it() -> None:
+    counting.declare(Cumulated)(lambda module, x: 100 * x.shape[-1])
+    counted = count(nn.Sequential(Inherited(), nn.Linear(5, 1), Cumulated()), (5,))
+    assert (counted.flops, counted.unknown) == (500 + linear_flops(5, 1) + 100, ())
+
+
+@pytest.mark.usefixtures("declared")
+def test_without_numbers_the_declared_stand_in_runs_and_with_numbers_the_function() -> None:
+    runs = []
+
+    def fake(x: torch.Tensor, times: int = 1) -> torch.Tensor:
+        runs.append(times)
+        return torch.empty_like(x)
+
+    counting.declare(cumulated, fake=fake)(lambda x, times=1: 7)
+    assert count(Cumulated(), (5,)).flops == 7 + 5
+    assert runs == [2]
+    assert count(nn.Sequential(ByValue(), Cumulated()), (3,)).flops == linear_flops(3, 3) + 7 + 3
+    assert runs == [2]
+
+
+def test_free_functions_are_free_by_whatever_name() -> None:
+    class Free(nn.Module):
+        def forward(self, x):
+            return la_silu(aglu(x, 1.0, x.new_ones(6)) + 0.0)
+
+    counted = count(Free(), (6, 5, 5))
+    assert (counted.flops, counted.unknown) == (0, ())
+
+
+def test_torch_counts_an_exported_convolution_by_the_same_closed_form() -> None:
+    layer = DACConv2d(4, 8, 3, padding=1, stride=2, pad_order="before")
+    x = torch.randn(3, 4, 11, 13)
+    exported = torch.export.export(layer, (x,)).module()
+    with FlopCounterMode(display=False) as counter:
+        exported(x)
+    one = dac_conv2d_flops(4, 8, image=(11, 13), pad_order="before", **described(layer))
+    assert counter.get_flop_counts()["Global"] == {torch.ops.companion.dac_conv2d: 3 * one}
+
+
+def test_who_computes_in_another_thread_computes_what_it_did() -> None:
+    layer, x = DACLinear(16, 16), torch.randn(4, 16)
+    nn.init.normal_(layer.bias)
+    expected, wrong, done = layer(x), [], threading.Event()
+
+    def compute() -> None:
+        while not done.is_set():
+            if not torch.equal(layer(x), expected):
+                wrong.append(True)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        for _ in range(20):
+            count(nn.Sequential(DACLinear(16, 16), AGLU()), (16,))
+    finally:
+        done.set()
+        thread.join()
+    assert not wrong
+
+
 class ByValue(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -311,15 +447,23 @@ def test_the_network_is_left_alone(make) -> None:
     model = make().train()
     shape = (3,) if isinstance(model, ByValue) else (3, 32, 32)
     before = copy.deepcopy(model.state_dict())
-    compute = reference.linear
     count(model, shape)
     assert model.training
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-    assert reference.linear is compute
     # DAC layers compute again.
     layer = DACLinear(3, 2)
     assert torch.equal(layer(torch.full((1, 3), -1.0)), torch.zeros(1, 2))
+
+
+def test_activations_with_learned_parameters_need_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    monkeypatch.setattr(counting, "_run", lambda *given, run=counting._run: runs.append(given) or run(*given))
+    for layer in (AGLU(), AGLU(6), LASiLU(), DACLinear(6, 6)):
+        count(nn.Sequential(nn.Linear(6, 6), layer), (6,))
+    assert len(runs) == 4
+    with pytest.raises(ValueError, match=r"kappa: got shape \(7,\)"):
+        count(AGLU(7), (6,))
 
 
 def test_an_error_in_the_network_comes_through_and_nothing_is_left_behind() -> None:

@@ -23,8 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import companion
-from companion import bench, functional, operator, simulator
-from companion.cuda import cache
+from companion import bench, files, functional, operator, simulator
 from companion.simulator import build
 
 ROOT = Path(companion.__file__).parents[1]
@@ -121,13 +120,13 @@ def test_the_simulator_says_where_it_runs(monkeypatch: pytest.MonkeyPatch, syste
 
 def test_windows_has_a_temporary_folder_without_user_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delattr(os, "getuid")
-    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(tmp_path))
-    cache.temporary_directory.cache_clear()
+    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(tmp_path))
+    files.temporary_directory.cache_clear()
     try:
-        assert cache.temporary_directory() == tmp_path / "companion"
+        assert files.temporary_directory() == tmp_path / "companion"
         assert (tmp_path / "companion").is_dir()
     finally:
-        cache.temporary_directory.cache_clear()
+        files.temporary_directory.cache_clear()
 
 
 def test_measuring_on_another_system_is_refused(

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from companion import plotting
-from companion.functional import aglu, apa, dac_linear
 
 
 def _figure(offset: float = 0.0):
@@ -127,78 +126,3 @@ def test_curves_differ_in_more_than_colour():
     _, axes = plotting.subplots()
     styles = [axes.plot([0, 1])[0].get_linestyle() for _ in plotting.COLOURS[:4]]
     assert len(set(styles)) == 4
-
-
-@pytest.mark.parametrize(("kappa", "lam"), [(1.0, 1.0), (-1.0, 1e-3), (10.0, 1e3), (0.0, 0.5), (10.0, 1e-3)])
-def test_the_moving_figure_starts_with_the_packages_curves(kappa, lam):
-    import torch
-
-    page = plotting.moving_curve(kappa, lam).html
-    z = torch.linspace(-5, 5, 201, dtype=torch.float64)
-    for name, values in (("agl-curve", aglu(z, kappa, lam)), ("apa-curve", apa(z, kappa, lam))):
-        path = re.search(rf'class="{name}".*? d="M([^"]+)"', page)
-        drawn = np.array([float(point.split()[1]) for point in path[1].split("L")])
-        expected = 320 * (5 - values.numpy()) / 6.6
-        np.testing.assert_allclose(drawn, expected, atol=0.006)
-
-
-def test_the_moving_figure_needs_no_network_and_has_labelled_sliders():
-    page = plotting.moving_curve().html
-    assert "http" not in page
-    assert "src=" not in page
-    assert [re.search(rf'name="{name}" aria-label="{name}"', page) is not None for name in ("kappa", "lam")] == [
-        True
-    ] * 2
-
-
-@pytest.mark.parametrize(
-    ("kappa", "lam", "message"),
-    [(11.0, 1.0, r"kappa must lie in \[-1, 10\]; got 11.0"), (1.0, 0.0, "lam must lie in")],
-)
-def test_the_moving_figure_refuses_a_start_outside_its_sliders(kappa, lam, message):
-    with pytest.raises(ValueError, match=message):
-        plotting.moving_curve(kappa, lam)
-
-
-_UNITS = [
-    ((1.0, -2.0, 1.0), (1.0, 0.0, -1.0)),
-    ((3.0, -4.0, 2.0), (4.0, 3.0, 0.0)),
-    ((-4.0, 0.5, 4.0), (-4.0, 4.0, 2.3)),
-]
-
-
-@pytest.mark.parametrize(("weights", "biases"), _UNITS)
-def test_the_moving_hinges_start_with_the_packages_unit(weights, biases):
-    import torch
-
-    page = plotting.moving_hinges(weights, biases).html
-    w, b = torch.tensor([weights], dtype=torch.float64), torch.tensor([biases], dtype=torch.float64)
-    terms = {"sum": w, **{f"hinge{j + 1}": w * torch.eye(3, dtype=torch.float64)[j] for j in range(3)}}
-    for name, weight in terms.items():
-        path = re.search(rf'class="{name}".*? d="M([^"]+)"', page)
-        drawn = torch.tensor([[float(number) for number in point.split()] for point in path[1].split("L")])
-        x = torch.linspace(-4, 4, 161, dtype=torch.float64)
-        expected = dac_linear(x[:, None].expand(-1, 3), weight, b)[:, 0]
-        # The path is straight between its points, so between them it must be interpolated.
-        between = np.interp(x, drawn[:, 0] / 60 - 4, 4 - drawn[:, 1] / 320 * 7)
-        np.testing.assert_allclose(between, expected, atol=0.002)
-
-
-def test_the_moving_hinges_need_no_network_and_have_labelled_sliders():
-    page = plotting.moving_hinges().html
-    assert "http" not in page
-    assert "src=" not in page
-    for name in ("w1", "w2", "w3", "b1", "b2", "b3"):
-        assert f'name="{name}" aria-label="{name}"' in page
-
-
-@pytest.mark.parametrize(
-    ("weights", "biases", "message"),
-    [
-        ((1.0, 2.0), (0.0, 0.0, 0.0), "weights must be three numbers"),
-        ((1.0, 2.0, 3.0), (0.0, 0.0, 4.1), r"biases must be three numbers in \[-4, 4\]; got \[0.0, 0.0, 4.1\]"),
-    ],
-)
-def test_the_moving_hinges_refuse_a_start_outside_their_sliders(weights, biases, message):
-    with pytest.raises(ValueError, match=message):
-        plotting.moving_hinges(weights, biases)

@@ -15,6 +15,7 @@ from nbformat import NotebookNode
 
 from book._tools.outputs import Tolerance, settled
 from book._tools.places import ROOT, notebooks
+from companion.files import write_atomically
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 LANGUAGE = {"name": "python", "version": "3"}
@@ -89,9 +90,7 @@ def coalesced(outputs: list[NotebookNode]) -> list[NotebookNode]:
 def save(notebook: NotebookNode, path: Path) -> None:
     """Write a notebook, whole or not at all."""
     nbformat.validate(notebook)
-    unfinished = path.with_suffix(".ipynb.part")
-    unfinished.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    write_atomically(path, f"{nbformat.writes(notebook)}\n".encode())
 
 
 def main() -> None:

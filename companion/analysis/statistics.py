@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Literal
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
 ]
 
 _LEVEL = 0.95
+# Relative. Differences that vary by less are equal.
+_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -102,10 +105,11 @@ def interval(values: Iterable[float], level: float = _LEVEL) -> Interval:
         raise ValueError(f"level is {level}; allowed is 0 < level < 1")
     from scipy import stats
 
-    mean = math.fsum(sample) / n
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in sample) / (n - 1))
-    half = float(stats.t.ppf(0.5 + level / 2, n - 1)) * deviation / math.sqrt(n)
-    return Interval(mean, mean - half, mean + half, n)
+    mean = fmean(sample)
+    if min(sample) == max(sample):
+        return Interval(mean, mean, mean, n)
+    low, high = stats.t.interval(level, n - 1, loc=mean, scale=stats.sem(sample))
+    return Interval(mean, float(low), float(high), n)
 
 
 def paired(a: Sequence[float], b: Sequence[float], level: float = _LEVEL) -> tuple[Interval, float]:
@@ -133,16 +137,12 @@ def paired(a: Sequence[float], b: Sequence[float], level: float = _LEVEL) -> tup
     """
     differences = [x - y for x, y in zip(a, b, strict=True)]
     difference = interval(differences, level)
+    if math.isclose(min(differences), max(differences), rel_tol=_ROUNDING):
+        # No spread to test against. Only "no difference at all" is compatible with no effect.
+        return difference, 1.0 if difference.mean == 0 else 0.0
     from scipy import stats
 
-    n = difference.n
-    deviation = math.sqrt(math.fsum((d - difference.mean) ** 2 for d in differences) / (n - 1))
-    if deviation == 0:
-        # All differences equal: no spread to test against. Only "no difference at all" is compatible with no
-        # effect.
-        return difference, 1.0 if difference.mean == 0 else 0.0
-    t = difference.mean / (deviation / math.sqrt(n))
-    return difference, 2 * float(stats.t.sf(abs(t), n - 1))
+    return difference, float(stats.ttest_rel(a, b).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -244,7 +244,7 @@ def normality_then_test(a: Sequence[float], b: Sequence[float], level: float = 0
         raise ValueError(f"a and b hold {len(differences)} pair(s); a test of normality needs at least 3")
     from scipy import stats
 
-    mean = math.fsum(differences) / len(differences)
+    mean = fmean(differences)
     # A constant series has no shape to test; nothing speaks against the t-test.
     normality = tuple(float(stats.shapiro(x).pvalue) if min(x) < max(x) else 1.0 for x in (a, b))
     normal = (normality[0], normality[1])

@@ -30,17 +30,19 @@ def shapes(device: str) -> list[tuple[int, ...]]:
     return [(2**n,) for n in ((16, 20, 22, 25, 27) if device == "cuda" else (16, 20, 22))]
 
 
-SUBJECT = Subject(
-    "apa",
-    "AGLU with learnable scalar κ and λ, forward and backward",
-    (
-        Competitor("companion", aglu),
-        Competitor("published", published),
-        Competitor("companion, compiled", aglu, compiled=True),
-        Competitor("published, compiled", published, compiled=True),
-        Competitor("published in float64, compiled", published_in_float64, compiled=True),
-        Competitor("gelu", gelu),
+SUBJECTS = (
+    Subject(
+        "apa",
+        "AGLU with learnable scalar κ and λ, forward and backward",
+        (
+            Competitor("companion", aglu),
+            Competitor("published", published),
+            Competitor("companion, compiled", aglu, compiled=True),
+            Competitor("published, compiled", published, compiled=True),
+            Competitor("published in float64, compiled", published_in_float64, compiled=True),
+            Competitor("gelu", gelu),
+        ),
+        shapes,
+        parameters=(1.1, 0.7),
     ),
-    shapes,
-    parameters=(1.1, 0.7),
 )

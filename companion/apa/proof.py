@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from companion.apa.op import aglu, apa
-from companion.cuda.proof import Comparison, compared, inputs
+from companion.cuda.exercise import Comparison, compared, inputs
 from companion.operator import KERNEL_DTYPES
 
 #: What tests/apa/test_accuracy.py allows: of the result, two units in the last place for 16 bits; of its terms.

@@ -10,7 +10,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from companion.cuda.cache import cache_directory, write_atomically
+from companion.files import cache_directory, write_atomically
 
 #: Where ``common.cuh`` lies; every kernel may include from here.
 INCLUDE = Path(__file__).parent
@@ -43,7 +43,7 @@ def cubin(source: Path, arch: int) -> Path:
     Returns
     -------
     Path
-        Of the cubin in :func:`companion.cuda.cache.cache_directory`.
+        Of the cubin in :func:`companion.files.cache_directory`.
 
     Raises
     ------

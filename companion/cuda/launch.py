@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from companion.cuda import build
-from companion.cuda.cache import cache_directory, write_atomically
+from companion.files import cache_directory, write_atomically
 
 _kernels: list[Kernels] = []
 
@@ -62,7 +62,7 @@ class Kernels:
         Returns
         -------
         Kernels
-            Their source is a file in :func:`~companion.cuda.cache.cache_directory`, the same for the same text.
+            Their source is a file in :func:`~companion.files.cache_directory`, the same for the same text.
 
         Raises
         ------

@@ -4,9 +4,10 @@ No machine on which this project is tested has a GPU. So the first time that an 
 GPU, a child process launches every one of them, forward and backward, in each dtype and at odd sizes, and compares
 with plain torch in float64. It is a process of its own because an illegal address spoils a process for good and a
 kernel that hangs never returns; so nothing of the caller's is touched or inherited either. The verdict is kept in
-:func:`~companion.cuda.cache.cache_directory`, one for each cubin, GPU, driver, CuPy and torch.
+:func:`~companion.files.cache_directory`, one for each cubin, GPU, driver, CuPy and torch.
 
-A room says what is to be proved (an :class:`Operator`, beside its kernels) and how (its module ``proof``).
+A room says what is to be proved (an :class:`Operator`, beside its kernels) and how (its module ``proof``). What runs in
+the child process is in :mod:`companion.cuda.exercise`.
 """
 
 from __future__ import annotations
@@ -25,22 +26,18 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from companion.cuda import build, launch
-from companion.cuda.cache import cache_directory, write_atomically
 from companion.cuda.launch import Kernels
+from companion.files import cache_directory, write_atomically
 
 #: Seconds that a proof may take, compilation included.
 LIMIT = 300.0
-
-#: How many times further than the tests allow a result may lie from the exact one.
-SLACK = 4.0
 
 SIMULATOR = "simulator"
 
@@ -59,7 +56,8 @@ class Operator:
     kernels : sequence of Kernels
         All that it launches.
     exercise : str
-        "module:function". The function takes a device and yields :class:`Comparison`; it launches every kernel.
+        "module:function". The function takes a device and yields
+        :class:`~companion.cuda.exercise.Comparison`; it launches every kernel.
     """
 
     def __init__(self, name: str, kernels: Sequence[Kernels], exercise: str) -> None:
@@ -71,15 +69,6 @@ class Operator:
     def names(self, arch: int) -> set[str]:
         """The kernels that are launched on a compute capability."""
         return {name for kernels in self.kernels if kernels.lowest <= arch for name in kernels.names}
-
-
-class Comparison(NamedTuple):
-    """A result of the kernels, what it should be, and how far it may lie from that."""
-
-    what: str
-    found: Tensor
-    exact: Tensor
-    bound: Tensor
 
 
 class Verdict(NamedTuple):
@@ -270,7 +259,7 @@ def _verdict(operator: Operator, place: str) -> Verdict:
                 if found.lasting:
                     write_atomically(path, json.dumps(found._asdict() | identity(operator, place)).encode())
     except (OSError, Timeout) as error:
-        return Verdict(False, f"the proof could not be made or kept ({_line(str(error))}).")
+        return Verdict(False, f"the proof could not be made or kept ({one_line(str(error))}).")
     return found
 
 
@@ -297,7 +286,7 @@ def prove(operator: Operator, place: str) -> Verdict:
         report = Path(folder) / "report"
         code = (
             f"import sys; sys.path[:] = {sys.path!r}\n"
-            "from companion.cuda.proof import main\n"
+            "from companion.cuda.exercise import main\n"
             f"main({operator.exercise!r}, {operator.name!r}, {place!r}, {str(report)!r})"
         )
         # Not a pipe: whoever waits for its end would wait for a hanging child as well.
@@ -317,7 +306,7 @@ def prove(operator: Operator, place: str) -> Verdict:
                     child.wait(10)
                 return Verdict(False, f"they did not end within {LIMIT:g} seconds.", time.monotonic() - start)
             said.seek(0)
-            last = _line(said.read().strip().rpartition("\n")[2])
+            last = one_line(said.read().strip().rpartition("\n")[2])
         seconds = round(time.monotonic() - start, 1)
         if not report.is_file():
             return Verdict(
@@ -327,195 +316,6 @@ def prove(operator: Operator, place: str) -> Verdict:
         return Verdict(not fault, fault, seconds, lasting)
 
 
-# --- in the child process ----------------------------------------------------------------------------------------
-
-
-def main(exercise: str, name: str, place: str, report: str) -> None:
-    """Run an exercise and write what is wrong, and whether that is the kernels' fault, to the file ``report``."""
-    of_exercise = exercise_of(exercise)
-    lasting = False  # a GPU that is full or somebody else's now says nothing about the kernels
-    try:
-        torch.empty(2**26, dtype=torch.uint8, device="cpu" if place == SIMULATOR else place)
-        lasting = True
-        fault = first_fault(_operators[name], of_exercise, place)
-        if place != SIMULATOR:
-            torch.cuda.synchronize()
-    except torch.cuda.OutOfMemoryError as error:
-        fault, lasting = f"the GPU has no room for the proof now ({_line(str(error))}).", False
-    except RuntimeError as error:
-        fault = f"{type(error).__name__}: {_line(str(error))}."
-    write_atomically(Path(report), json.dumps([fault, lasting]).encode())
-
-
-def exercise_of(exercise: str) -> Callable[[str], Iterator[Comparison]]:
-    """The function that "module:function" names."""
-    module, _, function = exercise.partition(":")
-    found: Callable[[str], Iterator[Comparison]] = getattr(importlib.import_module(module), function)
-    return found
-
-
-def first_fault(operator: Operator, exercise: Callable[[str], Iterator[Comparison]], place: str) -> str:
-    """What is wrong with the kernels of an operator: one sentence, empty if nothing is."""
-    from companion.operator import backend
-
-    simulated = place == SIMULATOR
-    if simulated:
-        device, arch = "cpu", 90
-    else:
-        torch.cuda.set_device(place)
-        device, (major, minor) = place, torch.cuda.get_device_capability()
-        arch = 10 * major + minor
-    launched: set[str] = set()
-    original = Kernels.launch
-
-    def recorded(self: Kernels, name: str, *arguments: Any, **options: Any) -> None:
-        launched.add(name)
-        original(self, name, *arguments, **options)
-
-    Kernels.launch = recorded  # type: ignore[method-assign]
-    try:
-        choice: Any = backend(SIMULATOR if simulated else "kernel")
-        with choice:
-            for comparison in exercise(device):
-                if fault := _fault(comparison):
-                    return fault
-    finally:
-        Kernels.launch = original  # type: ignore[method-assign]
-    if missed := operator.names(arch) - launched:
-        return f"the exercise did not launch {', '.join(sorted(missed))}."
-    return ""
-
-
-def _line(text: str) -> str:
+def one_line(text: str) -> str:
     """A message on one line, short, and without the folders of this machine: it ends up in reports."""
     return re.sub(r"(?:[A-Za-z]:)?[\\/](?:[^\s\\/:'\"]+[\\/])+", "", " ".join(text.split()))[:500]
-
-
-def _fault(comparison: Comparison) -> str:
-    what, found, exact, bound = comparison
-    if found.shape != exact.shape:
-        return f"{what} has the shape {tuple(found.shape)} instead of {tuple(exact.shape)}."
-    error = (found.detach().cpu().double() - exact).abs()
-    wrong = ~(error <= bound)  # NaN is wrong
-    if not wrong.any():
-        return ""
-    place = tuple(wrong.nonzero()[0].tolist())
-    return (
-        f"{what} is wrong in {int(wrong.sum())} of {wrong.numel()} places, first at {place}: "
-        f"{found[place].item():.6g} instead of {exact[place].item():.6g}."
-    )
-
-
-# --- for exercises -----------------------------------------------------------------------------------------------
-
-# Odd eighths, and quarters for what is added to them: nothing meets the kink of ReLU. All are exact in 16 bits.
-_EIGHTHS = (
-    5,
-    -11,
-    17,
-    -3,
-    9,
-    -21,
-    1,
-    13,
-    -7,
-    27,
-    -15,
-    3,
-    -29,
-    19,
-    -1,
-    7,
-    23,
-    -9,
-    11,
-    -13,
-    31,
-    -5,
-    15,
-    -17,
-    21,
-    -25,
-    25,
-)
-_QUARTERS = (-2, 5, 1, -7, 3, 0, 6, -4, 2, -1, 7, -5, 4, -3, 8, -6, -8, 9, -9)
-_SIGNALS = (4, -6, 10, 3, -8, 5, 12, -2, 7, -9, 1, 14, -5, 8, -11, 6, -13, 2, 9, -3, 11, -7, 13)
-
-
-def inputs(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Numbers between −4 and 4, the same every time: odd multiples of 1/8."""
-    return _filled(_EIGHTHS, 8, shape).to(dtype)
-
-
-def offsets(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Numbers between −2.25 and 2.25: multiples of 1/4."""
-    return _filled(_QUARTERS, 4, shape).to(dtype)
-
-
-def signals(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Numbers between −1 and 1, none of them 0: weights, and gradients of outputs."""
-    return _filled(_SIGNALS, 16, shape).to(dtype)
-
-
-def _filled(numbers: tuple[int, ...], unit: int, shape: tuple[int, ...]) -> Tensor:
-    size = torch.Size(shape).numel()
-    return (torch.tensor(numbers, dtype=torch.float64) / unit).repeat(size // len(numbers) + 1)[:size].view(shape)
-
-
-def begins_within_a_pack(x: Tensor, device: str) -> Tensor:
-    """The same numbers on a device, from one element after a multiple of 16 bytes on."""
-    room = torch.empty(x.numel() + 1, dtype=x.dtype, device=device)
-    room[1:] = x.reshape(-1).to(device)
-    return room[1:].view(x.shape)
-
-
-def differentiated(function: Callable[..., Tensor], operands: Sequence[Tensor], signal: Tensor) -> list[Tensor]:
-    """f and its gradients."""
-    leaves = [x.detach().requires_grad_() for x in operands]
-    f = function(*leaves)
-    return [f.detach(), *torch.autograd.grad(f, leaves, signal)]
-
-
-def compared(
-    what: str,
-    function: Callable[..., Tensor],
-    operands: Sequence[Tensor],
-    device: str,
-    relative: float,
-    of_terms: float,
-    magnitudes: Callable[..., Tensor] | None = None,
-) -> Iterator[Comparison]:
-    """f and its gradients by the kernels, beside those by plain torch in float64.
-
-    Parameters
-    ----------
-    what : str
-        How a fault calls it.
-    function : callable
-        Takes the operands.
-    operands : sequence of Tensor
-        On the CPU; the first decides the dtype of the result.
-    device : str
-        Where the kernels compute.
-    relative, of_terms : float
-        What the tests allow: a share of the exact result, and a share of the terms that it is summed from.
-    magnitudes : callable, optional
-        f for operands without signs, whose value and gradients are the sums of the terms' magnitudes. Without it the
-        largest number of a result stands for them.
-    """
-    exactly = [x.double() for x in operands]
-    with torch.no_grad():
-        shape = function(*exactly).shape
-    signal = signals(*shape, dtype=operands[0].dtype)
-    there = [begins_within_a_pack(x, device) for x in (*operands, signal)]
-    found = differentiated(function, there[:-1], there[-1])
-    exact = differentiated(function, exactly, signal.double())
-    if magnitudes is None:
-        terms = [x.abs().max() for x in exact]
-    else:
-        terms = differentiated(magnitudes, [x.abs() for x in exactly], signal.double().abs())
-    named = ("the result", *(f"the gradient of operand {k}" for k in range(1, len(exact))))
-    for name, one, other, sums in zip(named, found, exact, terms, strict=True):
-        smallest = 2.0**-24 if one.dtype == torch.float16 else 0.0
-        bound = SLACK * (relative * other.abs() + of_terms * sums + smallest)
-        yield Comparison(f"{what}, {str(one.dtype)[6:]}, {tuple(operands[0].shape)}: {name}", one, other, bound)

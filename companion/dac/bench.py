@@ -57,8 +57,8 @@ def conv_sizes(device: str) -> list[Shape]:
     return common if device == "cpu" else [*common, (samples, 64, 64, 32, 3)]
 
 
-SUBJECTS = {
-    "dac-linear": Subject(
+SUBJECTS = (
+    Subject(
         "dac-linear",
         "A dense layer of dendrite-activated connections, forward and backward",
         (
@@ -71,7 +71,7 @@ SUBJECTS = {
         tensors=linear_tensors,
         tiny=(4, 8, 8),
     ),
-    "dac-conv2d": Subject(
+    Subject(
         "dac-conv2d",
         "A convolution of dendrite-activated connections, forward and backward",
         (
@@ -84,4 +84,4 @@ SUBJECTS = {
         tensors=conv_tensors,
         tiny=(2, 4, 4, 4, 3),
     ),
-}
+)

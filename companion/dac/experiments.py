@@ -31,7 +31,7 @@ and the network with twice its weights, with twice its parameters by unshared bi
 fewer units and unshared biases.
 
 ``dac-cifar10``, ``dac-cifar100`` and ``dac-imagenette`` are section 5's classifications with six kinds of units: the
-network as it is ("base"), with DAC ("dac", `companion.surgery.to_dac`, which says what becomes of the first layer, of
+network as it is ("base"), with DAC ("dac", `companion.to_dac`, which says what becomes of the first layer, of
 the padding and of what lies between an activation and the next layer), with pre-activation and shared biases
 ("shared"; in a network without skip connections it is the baseline under other names), and with multi-bias activations
 of 2, 4 and 8 copies ("mba2" and so on). The ``full`` presets are reproductions, for a GPU: batches of 128, SGD with
@@ -82,8 +82,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from companion import datasets, surgery
+from companion import datasets
 from companion.analysis import EarlyStopping, Interval, early_stopping, holm, paired
+from companion.dac.conversion import to_dac, to_multibias
 from companion.dac.layers import DACLinear
 from companion.experiments import Case, Experiment, Job, Row, grid, register
 from companion.experiments.classification import Fitted, fit, validation_accuracy
@@ -406,11 +407,11 @@ def _unchanged(model: nn.Module) -> nn.Module:
 
 _UNITS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "base": _unchanged,
-    "dac": lambda model: surgery.to_dac(model),
-    "shared": lambda model: surgery.to_dac(model, shared=True),
-    "mba2": lambda model: surgery.to_multibias(model, 2),
-    "mba4": lambda model: surgery.to_multibias(model, 4),
-    "mba8": lambda model: surgery.to_multibias(model, 8),
+    "dac": lambda model: to_dac(model),
+    "shared": lambda model: to_dac(model, shared=True),
+    "mba2": lambda model: to_multibias(model, 2),
+    "mba4": lambda model: to_multibias(model, 4),
+    "mba8": lambda model: to_multibias(model, 8),
 }
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from companion.cuda.launch import Kernels
 from companion.cuda.proof import Operator
 from companion.cuda.scalars import int32, int64, uint32
+from companion.dac.reference import Geometry, output_size
 from companion.operator import KERNEL_DTYPES
 
 #: Rows, columns and threads of the tiles in ``dac.cuh``.
@@ -63,16 +64,6 @@ WARPS, WARP_CHANNELS, WARP_PIXELS, RECORDS, WARP_OUTPUTS, STAGED = 8, 32, 48, 24
 #: Flat pixels that a part of the sums over them has at least, and at most: tensor cores cut what they add, so long sums
 #: of one sign drift.
 LEAST_PIXELS, MOST_PIXELS = 2**11, 2**16
-
-
-class Geometry(NamedTuple):
-    """What a convolution is told beside its tensors. ``before``: zeros are padded before bias and activation."""
-
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
-    groups: int
-    before: bool
 
 
 class Tiling(NamedTuple):
@@ -474,17 +465,6 @@ def row_fragments(weight: Tensor, bias: Tensor) -> Tensor:
     # input = 16 block + 8 r + group; four terms = 2 h + e
     split = padded.view(n, blocks, 2, 8, 4, 2, 2)  # n, block, r, group, place, h, e
     return split.permute(0, 1, 3, 4, 5, 2, 6).reshape(n, blocks, 32, 4, 2).contiguous()
-
-
-def output_size(z: Tensor, weight: Tensor, geometry: Geometry) -> tuple[int, int]:
-    """Height and width of the output of a convolution."""
-    height, width = (
-        (z.shape[2 + d] + 2 * geometry.padding[d] - geometry.dilation[d] * (weight.shape[2 + d] - 1) - 1)
-        // geometry.stride[d]
-        + 1
-        for d in (0, 1)
-    )
-    return height, width
 
 
 def _sizes(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> list[Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from companion.dac.op import check_activation, dac_conv2d, dac_linear, geometry_of, pair
+from companion.activations import check_activation
+from companion.dac.op import dac_conv2d, dac_linear, geometry_of, pair
 
 Activation = str | Callable[[Tensor], Tensor]
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
 
+from companion.activations import ACTIVATIONS, check_activation
 from companion.dac import kernel, reference
-from companion.dac.kernel import Geometry
-from companion.dac.reference import ACTIVATIONS, PAD_ORDERS
+from companion.dac.reference import PAD_ORDERS, Geometry
 from companion.operator import (
     cast,
     check_floating,
@@ -192,7 +192,7 @@ def dac_conv2d(
         )
     images = z if z.ndim == 4 else z.unsqueeze(0)
     (h, w), (kh, kw) = z.shape[-2:], weight.shape[2:]
-    if 0 in (h, w, kh, kw) or min(kernel.output_size(images, weight, geometry)) < 1:
+    if 0 in (h, w, kh, kw) or min(reference.output_size(images, weight, geometry)) < 1:
         raise ValueError(
             f"weight: got a kernel of {kh} × {kw} for an image of {h} × {w} with padding {geometry.padding} and "
             f"dilation {geometry.dilation}; allowed is one that is not empty and not larger than the padded image"
@@ -210,16 +210,6 @@ def _check(name: str, z: Tensor, weight: Tensor, bias: Tensor, activation: Any) 
         if value.device != z.device:
             raise ValueError(f"{argument}: got device {value.device}, allowed is the device of z, {z.device}")
     check_activation(activation)
-
-
-def check_activation(activation: Any) -> None:
-    """Refuse what is neither a known name nor callable."""
-    if isinstance(activation, str):
-        if activation not in ACTIVATIONS:
-            names = ", ".join(map(repr, ACTIVATIONS))
-            raise ValueError(f"activation: got {activation!r}, allowed are {names}, or an elementwise function")
-    elif not callable(activation):
-        raise TypeError(f"activation: got {type(activation).__name__}, allowed is a name or an elementwise function")
 
 
 def pair(name: str, value: int | Sequence[int], minimum: int) -> tuple[int, int]:
@@ -361,7 +351,7 @@ def _value(
     geometry: Geometry | None,
 ) -> Tensor:
     if z.numel() == 0 or weight.numel() == 0:
-        size = () if geometry is None else kernel.output_size(z, weight, geometry)
+        size = () if geometry is None else reference.output_size(z, weight, geometry)
         return z.new_zeros(z.shape[0], weight.shape[0], *size)
     who = _who(z, activation, geometry)
     if who != "torch":
@@ -457,7 +447,7 @@ def _op(z: Tensor, weight: Tensor, bias: Tensor, *settings: Any) -> Tensor:
 
 
 def _op_fake(z: Tensor, weight: Tensor, bias: Tensor, *settings: Any) -> Tensor:
-    size = kernel.output_size(z, weight, _geometry(*settings[:-1]))
+    size = reference.output_size(z, weight, _geometry(*settings[:-1]))
     return z.new_empty(z.shape[0], weight.shape[0], *size).to(memory_format=image_format(z))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from companion.cuda.proof import Comparison, compared, inputs, offsets, signals
+from companion.cuda.exercise import Comparison, compared, inputs, offsets, signals
 from companion.dac import kernel
 from companion.dac.op import dac_conv2d, dac_linear
 from companion.operator import KERNEL_DTYPES

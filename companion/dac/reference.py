@@ -16,54 +16,38 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from companion.dac.kernel import Geometry, output_size
+from companion.activations import PULL_BACKS, Activation, activated
 from companion.operator import cast, image_format
 
-Activation = Callable[[Tensor], Tensor]
-
-
-def softplus(x: Tensor) -> Tensor:
-    """log(1 + eˣ), without the threshold beyond which torch's own is the identity."""
-    return -F.logsigmoid(-x)
-
-
-#: What ``activation`` may name.
-ACTIVATIONS: dict[str, Activation] = {
-    "relu": F.relu,
-    "leaky_relu": F.leaky_relu,
-    "elu": F.elu,
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "softplus": softplus,
-    "identity": lambda x: x,
-}
-
-_aten = torch.ops.aten
-
-#: (g, x, φ(x)) → g φ'(x). At its kink ReLU has slope 0. In place where it can be.
-PULL_BACKS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    # 0 where y ≤ 0, and g where y is NaN
-    "relu": lambda g, x, y: _aten.threshold_backward.grad_input(g, y, 0.0, grad_input=g),
-    "leaky_relu": lambda g, x, y: _aten.leaky_relu_backward(g, x, 0.01, False),
-    "elu": lambda g, x, y: _aten.elu_backward(g, 1.0, 1.0, 1.0, False, x),
-    "silu": lambda g, x, y: _aten.silu_backward(g, x),
-    "gelu": lambda g, x, y: _aten.gelu_backward(g, x),
-    "tanh": lambda g, x, y: _aten.tanh_backward(g, y),
-    "sigmoid": lambda g, x, y: _aten.sigmoid_backward(g, y),
-    "softplus": lambda g, x, y: torch.sigmoid(x).mul_(g),
-    "identity": lambda g, x, y: g,
-}
-
 PAD_ORDERS = ("after", "before")
+
+
+class Geometry(NamedTuple):
+    """What a convolution is told beside its tensors. ``before``: zeros are padded before bias and activation."""
+
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    before: bool
+
+
+def output_size(z: Tensor, weight: Tensor, geometry: Geometry) -> tuple[int, int]:
+    """Height and width of the output of a convolution."""
+    height, width = (
+        (z.shape[2 + d] + 2 * geometry.padding[d] - geometry.dilation[d] * (weight.shape[2 + d] - 1) - 1)
+        // geometry.stride[d]
+        + 1
+        for d in (0, 1)
+    )
+    return height, width
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -304,13 +288,6 @@ class _Curve:
             if gradient is not None:
                 total += gradient
         return y.detach(), torch.zeros_like(x) if found[0] is None else found[0]
-
-
-def activated(x: Tensor, activation: str | Activation) -> Tensor:
-    """φ(x), in place for ReLU."""
-    if activation == "relu":
-        return x.clamp_min_(0.0)
-    return ACTIVATIONS[activation](x) if isinstance(activation, str) else activation(x)
 
 
 class _Plan:

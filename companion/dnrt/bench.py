@@ -60,8 +60,8 @@ def _tensors(size: Shape, channels: int) -> tuple[Shape, ...]:
     return size, (size[channels],), (1,), size
 
 
-SUBJECTS = {
-    f"dnrt-{name}": Subject(
+SUBJECTS = tuple(
+    Subject(
         f"dnrt-{name}",
         f"RAA of {what}, forward and backward",
         (
@@ -76,7 +76,7 @@ SUBJECTS = {
         tiny=tiny,
     )
     for name, what, package, theirs, shapes, at, tiny in (
-        ("tokens", "tokens", ours, published, tokens, -1, (16, 16)),
+        ("tokens", "tokens", ours, published, tokens, -1, (16, 12)),
         ("maps", "channels of images", ours_on_maps, published_on_maps, maps, 1, (2, 16, 4, 4)),
     )
-}
+)

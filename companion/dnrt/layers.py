@@ -17,7 +17,7 @@ class RAA(nn.Module):
 
     Parameters
     ----------
-    num_features : int
+    channels : int
         d, the elements of a vector, at least 1.
     gate : {"gelu", "silu", "relu"} or callable
         See :func:`companion.functional.raa`.
@@ -34,9 +34,9 @@ class RAA(nn.Module):
     Raises
     ------
     TypeError
-        If the number of features is no int, or the gate is neither a name nor callable.
+        If the number of channels is no int, or the gate is neither a name nor callable.
     ValueError
-        If there are fewer than one feature, or the gate's name is unknown.
+        If there is fewer than one, or the gate's name is unknown.
 
     Shape
     -----
@@ -56,16 +56,16 @@ class RAA(nn.Module):
     True
     """
 
-    def __init__(self, num_features: int, gate: Gate = "gelu", dim: int = -1) -> None:
+    def __init__(self, channels: int, gate: Gate = "gelu", dim: int = -1) -> None:
         super().__init__()
-        if isinstance(num_features, bool) or not isinstance(num_features, int):
-            raise TypeError(f"num_features: got {type(num_features).__name__}, allowed is an int of at least 1")
-        if num_features < 1:
-            raise ValueError(f"num_features: got {num_features}, allowed is at least 1")
+        if isinstance(channels, bool) or not isinstance(channels, int):
+            raise TypeError(f"channels: got {type(channels).__name__}, allowed is an int of at least 1")
+        if channels < 1:
+            raise ValueError(f"channels: got {channels}, allowed is at least 1")
         check_gate(gate)
         self.gate = gate
         self.dim = dim
-        self.weight = nn.Parameter(torch.zeros(num_features))
+        self.weight = nn.Parameter(torch.zeros(channels))
         self.bias = nn.Parameter(torch.zeros(1))
 
     def reset_parameters(self) -> None:

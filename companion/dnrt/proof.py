@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from companion.cuda.proof import Comparison, compared, inputs, offsets, signals
+from companion.cuda.exercise import Comparison, compared, inputs, offsets, signals
 from companion.dnrt.op import raa
 from companion.dnrt.reference import GATES
 from companion.operator import KERNEL_DTYPES

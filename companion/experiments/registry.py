@@ -1,15 +1,13 @@
 """What an experiment is, and the list of all of them."""
 
-import importlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["MECHANISMS", "Case", "Experiment", "Job", "Row", "experiments", "get", "grid", "register"]
+from companion import rooms
 
-# The rooms of the house that have experiments.
-MECHANISMS = ("apa", "layeract", "dac")
+__all__ = ["Case", "Experiment", "Job", "Row", "experiments", "get", "grid", "register"]
 
 Case = dict[str, Any]
 Row = dict[str, Any]
@@ -147,8 +145,7 @@ def register(experiment: Experiment) -> Experiment:
 
 def experiments() -> list[Experiment]:
     """Return all experiments, sorted by name."""
-    for mechanism in MECHANISMS:
-        importlib.import_module(f"companion.{mechanism}.experiments")
+    rooms.modules("experiments")
     return [_EXPERIMENTS[name] for name in sorted(_EXPERIMENTS)]
 
 

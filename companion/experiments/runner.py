@@ -1,9 +1,8 @@
 """Runs an experiment job by job. Whatever has been computed survives a kill, and nothing is counted twice.
 
-Each finished job is one file, written under another name and then moved to its own, so that it exists whole
-or not at all. Its name is a hash of the job, of the package's sources, of the versions and of the hardware: a part
-that other code or another machine made has another name and is never read. The result is put together from the
-list of jobs, not from what lies in the folder.
+Each finished job is one file, which exists whole or not at all. Its name is a hash of the job, of the package's
+sources, of the versions and of the hardware: a part that other code or another machine made has another name and is
+never read. The result is put together from the list of jobs, not from what lies in the folder.
 
 A result outlives the sources that made it. So it stores what the smoke preset gave beside it, and
 `companion.experiments.provenance.differences` says whether today's code still gives that.
@@ -33,6 +32,7 @@ import torch
 from companion import results, training
 from companion.experiments.provenance import environment, git_state, sources
 from companion.experiments.registry import Case, Experiment, Job, Row
+from companion.files import write_atomically
 
 __all__ = ["find", "promote", "run", "runs_path", "smoke"]
 
@@ -382,13 +382,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, value: Any) -> None:
-    """Write JSON so that the file exists whole or not at all, whenever the process or the machine stops."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(_layout(value))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    write_atomically(path, _layout(value).encode())
 
 
 def _layout(value: Any) -> str:

@@ -31,15 +31,17 @@ def shapes(device: str) -> list[tuple[int, ...]]:
     return [(128, 64), (128, 512), (1024, 1024), (16, 65536), (65536, 64), (8192, 512), (64, 65536), (4, 2**20)]
 
 
-SUBJECT = Subject(
-    "layeract",
-    "LA-SiLU of rows, forward and backward",
-    (
-        Competitor("companion", la_silu),
-        Competitor("published", published),
-        Competitor("companion, compiled", la_silu, compiled=True),
-        Competitor("published, compiled", published, compiled=True),
-        Competitor("LayerNorm and SiLU", layer_norm_silu),
+SUBJECTS = (
+    Subject(
+        "layeract",
+        "LA-SiLU of rows, forward and backward",
+        (
+            Competitor("companion", la_silu),
+            Competitor("published", published),
+            Competitor("companion, compiled", la_silu, compiled=True),
+            Competitor("published, compiled", published, compiled=True),
+            Competitor("LayerNorm and SiLU", layer_norm_silu),
+        ),
+        shapes,
     ),
-    shapes,
 )

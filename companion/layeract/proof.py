@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from companion.cuda.proof import Comparison, compared, inputs
+from companion.cuda.exercise import Comparison, compared, inputs
 from companion.layeract.op import la_hardsilu, la_silu
 from companion.operator import KERNEL_DTYPES
 

@@ -12,12 +12,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from companion.cuda.cache import cache_directory
+from companion.files import cache_directory, making
 from companion.simulator.errors import SimulatorError
 
 RUNTIME = Path(__file__).parent / "runtime"
@@ -201,12 +200,10 @@ def build(
 
 
 def _make_atomically(path: Path, make: Callable[[Path], None]) -> Path:
-    """Make a file in a folder of its own and then move it: other processes see all of it or nothing."""
+    """Make a file unless somebody has; other processes see all of it or nothing."""
     if not path.exists():
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix="making-") as folder:
-            unfinished = Path(folder) / path.name
+        with making(path) as unfinished:
             make(unfinished)
-            unfinished.replace(path)
     return path
 
 

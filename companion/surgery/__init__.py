@@ -1,6 +1,5 @@
-"""These neurons in somebody else's network: activations replaced, activations moved into the layers after them."""
+"""These neurons in somebody else's network: activations replaced; a network as a graph, for rules that move them."""
 
-from companion.surgery.replacements import ChannelBias, PreActivated, replace_activations
-from companion.surgery.rules import to_dac, to_multibias
+from companion.surgery.replacements import replace_activations
 
-__all__ = ["ChannelBias", "PreActivated", "replace_activations", "to_dac", "to_multibias"]
+__all__ = ["replace_activations"]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-__all__ = ["SHAPE", "Network", "free_name", "trace"]
+__all__ = ["FUNCTIONS", "SHAPE", "Network", "free_name", "trace"]
 
 
 class _Tracer(fx.Tracer):
@@ -143,7 +143,7 @@ _MODULES: dict[type[nn.Module], tuple[str, Mapping[str, Any]]] = {
     nn.Sigmoid: ("sigmoid", {}),
     nn.Softplus: ("softplus", {"beta": 1.0}),
 }
-_FUNCTIONS: dict[Any, str] = {
+FUNCTIONS: dict[Any, str] = {
     **dict.fromkeys((F.relu, torch.relu, "relu"), "relu"),
     F.leaky_relu: "leaky_relu",
     F.elu: "elu",
@@ -206,7 +206,7 @@ class Network:
             return name if all(getattr(module, key) == value for key, value in setting.items()) else None
         if node.op not in ("call_function", "call_method") or len(node.args) != 1 or set(node.kwargs) - {"inplace"}:
             return None
-        return _FUNCTIONS.get(node.target)
+        return FUNCTIONS.get(node.target)
 
     def is_linear(self, node: fx.Node) -> bool:
         """Whether a node calls a dense layer or a convolution that may be replaced."""

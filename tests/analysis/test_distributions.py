@@ -28,6 +28,12 @@ def test_mirroring_a_sample_exchanges_the_two_gumbels():
     assert ks_distance(sample, "gumbel") == pytest.approx(ks_distance(-sample, "gumbel_left"), abs=1e-6)
 
 
+def test_skewness_is_the_third_standardised_moment():
+    # the moments of 0, 0, 0, 1 about 1/4: 3/16 and 3/32
+    assert skewness([0.0, 0.0, 0.0, 1.0]) == pytest.approx((3 / 32) / (3 / 16) ** 1.5)
+    assert skewness([0.0, 1.0, 1.0, 1.0]) == pytest.approx(-(3 / 32) / (3 / 16) ** 1.5)
+
+
 def test_skewness_tells_the_families_apart():
     generator = np.random.default_rng(3)
     assert abs(skewness(generator.logistic(size=100_000))) < 0.1

@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -7,11 +9,18 @@ from companion.analysis import compare, holm, interval, normality_then_test, pai
 
 def test_the_interval_is_students():
     sample = [0.91, 0.93, 0.90, 0.95, 0.92]
-    expected = stats.t.interval(0.95, 4, loc=np.mean(sample), scale=stats.sem(sample))
+    # mean ± t s/√n, with the quantile from Student's table for 4 degrees of freedom
+    half = 2.776445 * np.std(sample, ddof=1) / np.sqrt(5)
     result = interval(sample)
-    assert (result.low, result.high) == pytest.approx(expected)
-    assert result.n == 5
-    assert result.half_width == pytest.approx((expected[1] - expected[0]) / 2)
+    assert (result.mean, result.n) == (pytest.approx(np.mean(sample)), 5)
+    assert (result.low, result.high) == pytest.approx((result.mean - half, result.mean + half), rel=1e-6)
+    assert result.half_width == pytest.approx(half, rel=1e-6)
+    assert interval(sample, level=0.9).half_width == pytest.approx(half * 2.131847 / 2.776445, rel=1e-6)
+
+
+def test_equal_values_have_an_interval_of_no_length():
+    result = interval([0.1, 0.1, 0.1])
+    assert result.low == result.mean == result.high == pytest.approx(0.1)
 
 
 def test_the_interval_covers_as_often_as_it_says():
@@ -27,17 +36,21 @@ def test_one_value_has_no_interval():
         interval([1.0, 2.0], level=95)
 
 
-def test_the_paired_test_is_scipys():
+def test_the_paired_test_is_that_of_the_differences():
     a, b = np.random.default_rng(1).normal(size=(2, 8))
     difference, p_value = paired(a, b)
-    reference = stats.ttest_rel(a, b)
-    assert p_value == pytest.approx(reference.pvalue)
-    assert (difference.low, difference.high) == pytest.approx(tuple(reference.confidence_interval()))
+    deviation = np.std(a - b, ddof=1) / np.sqrt(8)
+    assert p_value == pytest.approx(2 * stats.t.sf(abs(np.mean(a - b)) / deviation, 7))
+    assert difference.half_width == pytest.approx(2.364624 * deviation, rel=1e-6)
+    assert difference.mean == pytest.approx(np.mean(a - b))
 
 
 def test_equal_differences_are_no_division_by_zero():
     assert paired([1.0, 2.0], [1.0, 2.0])[1] == 1.0
     assert paired([2.0, 3.0], [1.0, 2.0])[1] == 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert paired([0.3, 0.4, 0.5], [0.1, 0.2, 0.3])[1] == 0.0  # equal but for rounding
 
 
 def test_series_of_different_length_are_refused():

@@ -82,30 +82,36 @@ def under_the_locked_compiler() -> None:
         pytest.skip(f"NVRTC is {found}; the numbers hold for {locked}")
 
 
-@functools.cache
-def machine_code(source: Path, arch: int) -> dict[str, Code]:
-    """All kernels of a source for one architecture."""
+def dump(source: Path, arch: int, option: str) -> str:
+    """What cuobjdump prints of a source that is compiled for one architecture."""
     try:
         path = build.cubin(source, arch)
     except build.CompileError as error:
         if "could not be loaded" in str(error):
             pytest.skip(str(error))
         raise
+    result = subprocess.run([tool("cuobjdump"), option, str(path)], capture_output=True, text=True, check=True)
+    return result.stdout + result.stderr
 
-    def run(option: str) -> str:
-        result = subprocess.run([tool("cuobjdump"), option, str(path)], capture_output=True, text=True, check=True)
-        return result.stdout + result.stderr
 
-    usage = {}
-    for name, text in re.findall(r"Function (\w+):\s*\n\s*(.*)", run("-res-usage")):
+def usage(source: Path, arch: int) -> dict[str, tuple[int, int, int]]:
+    """Registers and bytes on the stack and in local memory of all kernels of a source, which takes milliseconds."""
+    found = {}
+    for name, text in re.findall(r"Function (\w+):\s*\n\s*(.*)", dump(source, arch, "-res-usage")):
         numbers = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", text))
-        usage[name] = [int(numbers[key]) for key in ("REG", "STACK", "LOCAL")]
+        found[name] = (int(numbers["REG"]), int(numbers["STACK"]), int(numbers["LOCAL"]))
+    return found
+
+
+@functools.cache
+def machine_code(source: Path, arch: int) -> dict[str, Code]:
+    """All kernels of a source for one architecture, which takes seconds."""
     instructions: dict[str, list[tuple[int, str]]] = {}
     name = ""
-    for line in run("-sass").splitlines():
+    for line in dump(source, arch, "-sass").splitlines():
         if function := re.search(r"Function : (\w+)", line):
             name = function[1]
             instructions[name] = []
         elif instruction := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", line):
             instructions[name].append((int(instruction[1], 16), instruction[2]))
-    return {name: Code(*usage[name], instructions[name]) for name in usage}
+    return {name: Code(*numbers, instructions[name]) for name, numbers in usage(source, arch).items()}

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from companion.cuda import build
-from companion.cuda.cache import cache_directory, write_atomically
 
 HERE = Path(__file__).parent
 ARCHITECTURES = [75, 80, 90, 100, 120]
@@ -115,30 +114,3 @@ def test_without_nvrtc_the_error_says_what_to_install(source: Path, monkeypatch:
         build.cubin(source, 90)
     monkeypatch.undo()
     build._nvrtc.cache_clear()
-
-
-def test_the_cache_is_where_the_environment_says(cache: Path) -> None:
-    assert cache_directory() == cache
-    assert cache.is_dir()
-
-
-def test_a_cache_that_cannot_be_written_is_replaced_by_a_temporary_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A file where a folder should be: nobody can write there, not even root.
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("COMPANION_CACHE", str(tmp_path / "file" / "cache"))
-    fallback = cache_directory()
-    assert fallback.is_dir()
-    assert tmp_path not in fallback.parents
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "folder" / "name"
-    write_atomically(path, b"first")
-    write_atomically(path, b"second")
-    assert path.read_bytes() == b"second"
-    with pytest.raises(TypeError):
-        write_atomically(path, "no bytes")  # type: ignore[arg-type]
-    assert path.read_bytes() == b"second"
-    assert [file.name for file in path.parent.iterdir()] == ["name"]

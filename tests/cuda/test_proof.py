@@ -20,7 +20,7 @@ import torch
 
 import companion
 from companion import bench, doctor, operator, simulator
-from companion.cuda import build, launch, proof
+from companion.cuda import build, exercise, launch, proof
 from companion.cuda.proof import SIMULATOR, Operator, Verdict
 from tests.cuda import toy
 
@@ -43,7 +43,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("operator", ROOMS, ids=lambda operator: operator.name)
 def test_every_kernel_proves_itself_in_the_simulator(operator: Operator) -> None:
     # a kernel that the exercise does not launch is a fault, too
-    assert proof.first_fault(operator, proof.exercise_of(operator.exercise), SIMULATOR) == ""
+    assert exercise.first_fault(operator, exercise.exercise_of(operator.exercise), SIMULATOR) == ""
 
 
 def test_every_kernel_of_the_package_belongs_to_an_operator() -> None:
@@ -55,7 +55,7 @@ def test_every_kernel_of_the_package_belongs_to_an_operator() -> None:
 
 def test_a_kernel_that_is_not_exercised_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Operator, "names", lambda self, arch: {"scale", "another"})
-    assert proof.first_fault(toy.OPERATOR, toy.exercise, SIMULATOR) == "the exercise did not launch another."
+    assert exercise.first_fault(toy.OPERATOR, toy.exercise, SIMULATOR) == "the exercise did not launch another."
 
 
 def test_bounds_are_near_enough_to_notice_one_element_in_a_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,15 +66,15 @@ def test_bounds_are_near_enough_to_notice_one_element_in_a_hundred(monkeypatch: 
         arguments[3][1][69] *= 1.0001  # type: ignore[index]
 
     monkeypatch.setattr(toy.KERNELS, "launch", launched)
-    fault = proof.first_fault(toy.OPERATOR, toy.exercise, SIMULATOR)
+    fault = exercise.first_fault(toy.OPERATOR, toy.exercise, SIMULATOR)
     assert fault.startswith("the exercise did not launch") or "wrong in 1 of 70 places, first at (69,)" in fault
 
 
 def test_inputs_are_written_out_exact_in_16_bits_and_away_from_the_kink() -> None:
-    for numbers in (proof.inputs(500), proof.offsets(500), proof.signals(500)):
+    for numbers in (exercise.inputs(500), exercise.offsets(500), exercise.signals(500)):
         assert torch.equal(numbers, numbers.half().float())
         assert torch.equal(numbers, numbers.bfloat16().float())
-    distances = (proof.inputs(500)[:, None] + proof.offsets(500)).abs()
+    distances = (exercise.inputs(500)[:, None] + exercise.offsets(500)).abs()
     assert distances.min() >= 1 / 8
 
 
@@ -200,8 +200,8 @@ def test_what_the_child_reports(
     def fail(*_: object) -> str:
         raise error
 
-    monkeypatch.setattr(proof, "first_fault", fail)
-    proof.main(toy.OPERATOR.exercise, "toy", SIMULATOR, str(tmp_path / "report"))
+    monkeypatch.setattr(exercise, "first_fault", fail)
+    exercise.main(toy.OPERATOR.exercise, "toy", SIMULATOR, str(tmp_path / "report"))
     assert json.loads((tmp_path / "report").read_text()) == report
 
 

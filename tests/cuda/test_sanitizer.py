@@ -26,7 +26,7 @@ def test_compute_sanitizer_finds_nothing(operator: Operator, check: str, tmp_pat
     for prefix in {name.partition("_")[0] for name in operator.names(90)}:
         command += ["--kernel-name", f"kernel_substring={prefix}_"]
     report = tmp_path / "report"
-    child = "import sys; from companion.cuda.proof import main; main(*sys.argv[1:])"
+    child = "import sys; from companion.cuda.exercise import main; main(*sys.argv[1:])"
     result = subprocess.run(
         [*command, sys.executable, "-c", child, operator.exercise, operator.name, "cuda:0", str(report)],
         cwd=Path(__file__).parents[2],

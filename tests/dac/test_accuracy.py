@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from companion.activations import ACTIVATIONS
 from companion.dac import op
-from companion.dac.reference import ACTIVATIONS
 from companion.functional import dac_conv2d, dac_linear
 from tests.together import together
 

@@ -15,15 +15,16 @@ from torch.nn import functional as F
 
 import companion
 from companion import simulator
+from companion.activations import ACTIVATIONS
 from companion.dac import op, reference
-from companion.dac.kernel import Geometry
+from companion.dac.reference import Geometry
 from companion.functional import dac_conv2d, dac_linear
 from tests.together import together
 
 INF, NAN = math.inf, math.nan
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
-each_activation = pytest.mark.parametrize("activation", reference.ACTIVATIONS)
+each_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
 either_order = pytest.mark.parametrize("pad_order", reference.PAD_ORDERS)
 either_bias = pytest.mark.parametrize("per_weight", [False, True], ids=["per pair", "per weight"])
 
@@ -65,7 +66,7 @@ def conv_by_hand(
     pad_order: str = "after",
 ) -> Tensor:
     """Eq. 5, one connection and one position at a time, in the dtype of its operands."""
-    phi = reference.ACTIVATIONS[activation]
+    phi = ACTIVATIONS[activation]
     (sh, sw), (ph, pw), (dh, dw) = (x if isinstance(x, tuple) else (x, x) for x in (stride, padding, dilation))
     (n, own, kh, kw), (_, _, h, w) = weight.shape, z.shape
     outside = 0.0 if pad_order == "before" else NAN
@@ -83,7 +84,7 @@ def conv_by_hand(
 
 def linear_by_hand(z: Tensor, weight: Tensor, bias: Tensor, activation: str = "relu") -> Tensor:
     """Eq. 4, one output at a time."""
-    phi = reference.ACTIVATIONS[activation]
+    phi = ACTIVATIONS[activation]
     return torch.stack([(w * phi(z + b)).sum(-1) for w, b in zip(weight, bias, strict=True)], -1)
 
 
@@ -494,7 +495,7 @@ def test_the_same_input_gives_the_same_bits(backend: str, device: str) -> None:
 
 @each_activation
 def test_a_function_gives_what_its_name_gives(activation: str) -> None:
-    phi = reference.ACTIVATIONS[activation]
+    phi = ACTIVATIONS[activation]
     for shape in ("padded", "groups"):
         operands, numbers = conv_operands(shape, True)
         named, called = (dac_conv2d(*operands, **numbers, activation=a) for a in (activation, phi))

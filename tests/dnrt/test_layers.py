@@ -49,10 +49,10 @@ def test_what_it_prints() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"num_features": 2.0}, TypeError, "num_features: got float"),
-        ({"num_features": True}, TypeError, "num_features: got bool"),
-        ({"num_features": 0}, ValueError, "num_features: got 0"),
-        ({"num_features": 3, "gate": "tanh"}, ValueError, "gate: got 'tanh'"),
+        ({"channels": 2.0}, TypeError, "channels: got float"),
+        ({"channels": True}, TypeError, "channels: got bool"),
+        ({"channels": 0}, ValueError, "channels: got 0"),
+        ({"channels": 3, "gate": "tanh"}, ValueError, "gate: got 'tanh'"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, object], error: type[Exception], message: str) -> None:

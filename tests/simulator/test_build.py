@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from companion import simulator
-from companion.cuda import cache as cache_module
+from companion import files, simulator
 from companion.simulator import build
 
 SOURCE = """
@@ -100,10 +99,10 @@ def test_a_cache_that_cannot_be_written_is_replaced_by_a_temporary_one(
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("COMPANION_CACHE", str(no_folder))
-    monkeypatch.setattr(cache_module.tempfile, "gettempdir", lambda: str(temporary))
-    cache_module.temporary_directory.cache_clear()
+    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(temporary))
+    files.temporary_directory.cache_clear()
     assert grown(load(source)) == 3
-    cache_module.temporary_directory.cache_clear()
+    files.temporary_directory.cache_clear()
     folder = temporary / f"companion-{os.getuid()}"
     assert list((folder / "simulator").glob("grow-*.so"))
     assert folder.stat().st_mode & 0o077 == 0

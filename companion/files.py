@@ -1,10 +1,12 @@
-"""Where compiled kernels are kept between processes."""
+"""Where compiled kernels are kept between processes, and how a file is written so that nobody sees a part of it."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -44,10 +46,22 @@ def temporary_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="companion-"))
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that other processes see whole or not at all."""
+@contextlib.contextmanager
+def making(path: Path) -> Iterator[Path]:
+    """A place for a file until it is finished, in a folder of its own; then it becomes ``path``, whole.
+
+    It does so whenever the process or the machine stops; after an error nothing is left.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="making-") as folder:
         unfinished = Path(folder) / path.name
-        unfinished.write_bytes(content)
+        yield unfinished
+        with unfinished.open("rb+") as file:
+            os.fsync(file.fileno())
         unfinished.replace(path)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that exists whole or not at all, for other processes and after whatever stops this one."""
+    with making(path) as unfinished:
+        unfinished.write_bytes(content)

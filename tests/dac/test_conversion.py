@@ -12,8 +12,8 @@ import torchvision
 from torch import fx, nn
 from torch.nn import functional as F
 
-from companion import AGLU, DACConv2d, DACLinear, MultiBias, models, replace_activations, to_dac, to_multibias
-from companion.surgery import ChannelBias, PreActivated
+from companion import AGLU, DACConv2d, DACLinear, MultiBias, models, to_dac, to_multibias
+from companion.dac.conversion import ChannelBias, PreActivated
 
 BIASED = (nn.Linear, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
 
@@ -631,22 +631,3 @@ def test_the_weights_after_multi_bias_are_new_and_kfold() -> None:
     assert torch.equal(layer.bias, torch.zeros(300).double())
     with pytest.raises(ValueError, match="in Sequential no activation"):
         to_multibias(nn.Sequential(nn.ReLU()), 2)
-
-
-def test_activations_are_replaced_where_they_are() -> None:
-    model = torchvision.models.resnet18().double().eval()
-    relus = kinds(model, nn.ReLU)
-    converted = replace_activations(model, {nn.ReLU: AGLU})
-    assert kinds(converted, AGLU) == relus
-    assert kinds(model, nn.ReLU) == relus
-    assert {p.dtype for p in converted.parameters()} == {torch.float64}
-    assert converted(torch.randn(1, 3, 32, 32).double()).shape == (1, 1000)
-    with pytest.raises(ValueError, match="ResNet holds no module of the class GELU"):
-        replace_activations(model, {nn.GELU: AGLU})
-
-
-def test_a_module_in_two_places_gets_one_successor() -> None:
-    relu = nn.ReLU()
-    converted = replace_activations(nn.Sequential(nn.Linear(2, 2), relu, nn.Linear(2, 2), relu), {nn.ReLU: AGLU})
-    assert converted[1] is converted[3]
-    assert isinstance(replace_activations(relu, {nn.ReLU: nn.Tanh}), nn.Tanh)

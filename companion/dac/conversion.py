@@ -1,0 +1,376 @@
+"""DAC and multi-bias in somebody else's network: activations and biases move into the layers after them.
+
+:mod:`companion.dac.flow` follows both through the graph of a network; here the graph is rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.node import map_arg
+
+from companion.activations import ACTIVATIONS
+from companion.baselines import MultiBias
+from companion.dac.flow import NORMS, Flow, follow
+from companion.dac.layers import DACConv2d, DACLinear
+from companion.surgery.tracing import Network, free_name, trace
+
+__all__ = ["ChannelBias", "PreActivated", "to_dac", "to_multibias"]
+
+
+# --- what stands in the place of a layer -------------------------------------------------------------------------
+
+
+class ChannelBias(nn.Module):
+    """z + b with one b per channel: what remains of the biases of layers whose own were moved.
+
+    Parameters
+    ----------
+    bias : Tensor
+        (C,), where the biases start.
+    layout : {"map", "flat", "flattened"}
+        Where the channels are: dimension −3, dimension −1, or dimension −1 with the pixels of each channel in a row.
+
+    Examples
+    --------
+    >>> ChannelBias(torch.tensor([1.0, 2.0]), "map")(torch.zeros(2, 1, 1)).flatten()
+    tensor([1., 2.], grad_fn=<ViewBackward0>)
+    """
+
+    no_weight_decay = ("bias",)
+
+    def __init__(self, bias: Tensor, layout: str) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(bias.detach().clone())
+        self.layout = layout
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Add the biases."""
+        bias = self.bias.to(z.dtype)
+        if self.layout == "map":
+            return z + bias[:, None, None]
+        return z + (bias.repeat_interleave(z.shape[-1] // bias.numel()) if self.layout == "flattened" else bias)
+
+    def extra_repr(self) -> str:
+        """Channels and layout."""
+        return f"{self.bias.numel()}, layout={self.layout!r}"
+
+
+class PreActivated(nn.Module):
+    """layer(φ(z + b)) with one b per input channel, shared by all outputs: a DAC whose pair biases are tied.
+
+    Parameters
+    ----------
+    layer : nn.Linear or nn.Conv2d
+        Without a bias. It becomes part of this module.
+    activation : str
+        A name in `companion.activations.ACTIVATIONS`.
+    bias : Tensor
+        One number per input feature or channel, where the biases start.
+
+    References
+    ----------
+    Metta et al. (2024), Increasing biases can be more efficient than increasing weights, Table 3.
+
+    Examples
+    --------
+    >>> PreActivated(nn.Linear(3, 2, bias=False), "relu", torch.zeros(3))(torch.zeros(5, 3)).shape
+    torch.Size([5, 2])
+    """
+
+    no_weight_decay = ("bias",)
+
+    def __init__(self, layer: nn.Linear | nn.Conv2d, activation: str, bias: Tensor) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(bias.detach().clone())
+        self.activation = activation
+        self.layer = layer
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Bias, activate, and apply the layer."""
+        bias = self.bias.to(z.dtype)
+        if isinstance(self.layer, nn.Conv2d):
+            bias = bias[:, None, None]
+        out: Tensor = self.layer(ACTIVATIONS[self.activation](z + bias))
+        return out
+
+    def extra_repr(self) -> str:
+        """The activation."""
+        return f"activation={self.activation!r}"
+
+
+# --- the new network ---------------------------------------------------------------------------------------------
+
+# A layer, the activation before it, the biases of its inputs → what stands in its place.
+_Maker = Callable[[nn.Linear | nn.Conv2d, str, Tensor | None], nn.Module]
+
+
+def _rebuild(net: Network, flow: Flow, make: _Maker) -> None:
+    """Carry out in the graph what a flow found."""
+    graph, moved = net.graph, flow.moved()
+    # The new network's value for each of the old one's, and the old value where it was made.
+    new: dict[fx.Node, fx.Node] = {}
+    old: dict[fx.Node, fx.Node] = {}
+    order = {node: index for index, node in enumerate(graph.nodes)}
+    usual = next((name for name in map(net.activation, graph.nodes) if name is not None), "relu")
+
+    def offset(node: fx.Node) -> Tensor | None:
+        parts = [part for source, part in flow.states[node].offset.items() if source in moved]
+        return torch.stack(parts).sum(0) if parts else None
+
+    def as_it_was(node: fx.Node, before: fx.Node) -> fx.Node:
+        if node in old:
+            return old[node]
+        state, bias, value = flow.states[node], offset(node), new[node]
+        with graph.inserting_before(before):
+            if bias is not None:
+                assert state.layout is not None
+                name = free_name(net.root, f"{node.name}_bias")
+                net.root.add_module(name, ChannelBias(bias, state.layout).train(net.root.training))
+                value = graph.call_module(name, (value,))
+            if state.activations:
+                biased = value
+                activation = min(state.activations, key=order.__getitem__)
+                value = graph.node_copy(activation, lambda _: biased)
+        old[node] = value
+        return value
+
+    def taken(node: fx.Node, inputs: int) -> Tensor | None:
+        bias = offset(node)
+        return bias if bias is None else bias.repeat_interleave(inputs // bias.numel())
+
+    for node in list(graph.nodes):
+        needed = flow.needs.get(node, [])
+
+        def operand(value: fx.Node, node: fx.Node = node, needed: list[fx.Node] = needed) -> fx.Node:
+            return as_it_was(value, node) if value in needed else new[value]
+
+        if node in flow.moving:
+            new[node] = operand(node.args[0])
+            continue
+        new[node] = node
+        module = net.module(node)
+        if isinstance(module, (nn.Linear, nn.Conv2d)) and (node in flow.takers or node is flow.first):
+            bias = None
+            if node in flow.takers:
+                bias = taken(node.args[0], module.in_features if isinstance(module, nn.Linear) else module.in_channels)
+            activation = flow.states[node.args[0]].activation or usual
+            net.root.set_submodule(str(node.target), make(module, activation, bias).train(module.training))
+        elif isinstance(module, NORMS) and module.running_mean is not None and not needed:
+            before = offset(node.args[0])
+            if before is not None:
+                module.running_mean -= before
+        if node in moved and isinstance(module, (nn.Linear, nn.Conv2d, *NORMS)):
+            module.register_parameter("bias", None)
+        node.args, node.kwargs = map_arg(node.args, operand), map_arg(node.kwargs, operand)
+    for node in reversed(list(graph.nodes)):
+        if node in flow.moving:
+            graph.erase_node(node)
+
+
+# --- public functions --------------------------------------------------------------------------------------------
+
+
+def _gains(module: nn.Module) -> bool:
+    """Whether a layer's outputs share inputs, so that biases of their own make a difference."""
+    if isinstance(module, nn.Linear):
+        return module.out_features > 1
+    assert isinstance(module, nn.Conv2d)
+    symmetric = module.padding != "same" or all(
+        d * (k - 1) % 2 == 0 for d, k in zip(module.dilation, module.kernel_size, strict=True)
+    )
+    return module.out_channels // module.groups > 1 and symmetric
+
+
+def _dac(layer: nn.Linear | nn.Conv2d, activation: str, bias: Tensor | None) -> nn.Module:
+    """The layer with dendrites: its weight, and one bias per pair, equal for all outputs."""
+    new: DACLinear | DACConv2d
+    # On the meta device nothing is drawn from the random generator.
+    if isinstance(layer, nn.Linear):
+        new = DACLinear(layer.in_features, layer.out_features, activation, device="meta")
+    else:
+        new = DACConv2d(
+            layer.in_channels,
+            layer.out_channels,
+            layer.kernel_size,
+            layer.stride,
+            layer.padding,
+            layer.dilation,
+            layer.groups,
+            activation,
+            device="meta",
+        )
+    outputs, inputs = layer.weight.shape[:2]
+    pairs = layer.weight.new_zeros(outputs, inputs)
+    if bias is not None:
+        groups = 1 if isinstance(layer, nn.Linear) else layer.groups
+        pairs += bias.reshape(groups, 1, inputs).expand(-1, outputs // groups, -1).reshape(outputs, inputs)
+    # the same parameter, so that weights which were tied stay so
+    new.weight = layer.weight  # type: ignore[assignment]
+    new.bias = nn.Parameter(pairs)
+    return new
+
+
+def _pre_activated(layer: nn.Linear | nn.Conv2d, activation: str, bias: Tensor | None) -> nn.Module:
+    inputs = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
+    layer.register_parameter("bias", None)
+    return PreActivated(layer, activation, layer.weight.new_zeros(inputs) if bias is None else bias)
+
+
+def to_dac(
+    model: nn.Module, example_input: Tensor | None = None, *, first: bool = False, shared: bool = False
+) -> fx.GraphModule:
+    r"""Return a network whose activations act in the layers after them, with a bias for every connection.
+
+    .. math:: w * \varphi(z + b)\ \to\ \sum_j w_{ij} * \varphi(b_{ij} + z_j)
+
+    Every activation that an ``nn.Linear`` or ``nn.Conv2d`` follows is removed, and the layer becomes a
+    :class:`companion.DACLinear` or :class:`companion.DACConv2d`. Its biases begin as those that the activation saw: the
+    bias of the layer before, or β of the batch normalisation, which is taken from there. All outputs begin with equal
+    biases, so a plain or pre-activated (v2) network computes at first what it computed before; training tells them
+    apart. Trained weights are kept. Between activation and layer there may be what commutes with a bias per
+    channel and with the activation: max pooling (not with SiLU and GELU, which are not monotone), flattening,
+    dropout, concatenation of channels, strided slices and channels of zeros.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A network that torch.fx can trace. It stays as it is.
+    example_input : Tensor, optional
+        For networks that decide by the shape of their input: the decisions for this one are built in.
+    first : bool
+        Also replace the first layer, which no activation precedes. Its biases are 0; this changes the function.
+    shared : bool
+        Instead of a DAC, a `PreActivated` layer: the bias of an input is the same for all outputs. This is the paper's
+        ablation; the function is the same at first, the training is not.
+
+    Returns
+    -------
+    torch.fx.GraphModule
+        In the mode, training or evaluation, of `model`. Layers keep their names: the state dict has ``weight``
+        and ``bias``, of shape (outputs, inputs), where the layer's own were.
+
+    Raises
+    ------
+    ValueError
+        If the network cannot be traced (the error names the module), nothing in it can be replaced, or `first` is given
+        and the first layer cannot be replaced.
+
+    Notes
+    -----
+    *Residual networks.* An activation that both a layer and a sum read is removed altogether, so the skip connection
+    loses it. This is the paper's rule for networks of He et al.'s first kind; their function changes to that of
+    the same network with activations in the branches only.
+
+    *What stays.* An activation before average pooling, which does not commute with it, or before anything else that is
+    not named above. If a bias that it needs has moved, because a DAC needs it too, a `ChannelBias` comes before it.
+    Such a module also takes the biases of a last layer, since a DAC has none for its output. Layers that gain nothing
+    (one output per group, as in depthwise convolutions), padding by other than zeros, layers that are called twice, and
+    subclasses stay, and so do activations with parameters, or with settings that are not torch's defaults.
+
+    *Normalisation.* A bias that reaches a batch normalisation is taken off its running mean. Of a BatchNorm1d it is
+    assumed that it sees (N, C).
+
+    *Dropout* between an activation and its layer now drops z, not φ(z + b): a dropped input contributes φ(b). In
+    evaluation there is no difference. Zeros around an image are put there after the activation.
+
+    Chapter: *DAC* (``book/mechanisms/dac``).
+
+    References
+    ----------
+    Metta et al. (2024), Increasing biases can be more efficient than increasing weights, sections 4 to 6.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2, bias=False)).eval()
+    >>> dac, x = to_dac(model), torch.randn(5, 4)
+    >>> type(dac.get_submodule("2")).__name__, torch.allclose(dac(x), model(x), atol=1e-6)
+    ('DACLinear', True)
+    """
+    net = trace(model, example_input)
+    entrance = _entrance(net) if first else None
+    flow = follow(net, _gains, True, entrance)
+    if not flow.takers and not first:
+        raise ValueError(
+            f"model: in {type(model).__name__} no activation ({', '.join(ACTIVATIONS)}) is followed by an nn.Linear or "
+            "nn.Conv2d with more than one output per group"
+        )
+    _rebuild(net, flow, _pre_activated if shared else _dac)
+    return net.finished(model)
+
+
+def _entrance(net: Network) -> fx.Node:
+    """The first dense or convolutional layer."""
+    layers = (node for node in net.graph.nodes if isinstance(net.module(node), (nn.Linear, nn.Conv2d)))
+    entrance: fx.Node | None = next(layers, None)
+    if entrance is None:
+        raise ValueError("first: the network calls no nn.Linear or nn.Conv2d")
+    module = net.module(entrance)
+    if not net.is_linear(entrance) or not _gains(module):  # type: ignore[arg-type]
+        raise ValueError(f"first: the first layer, {entrance.target}, is {module}, which to_dac does not replace")
+    return entrance
+
+
+def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = None) -> fx.GraphModule:
+    """Return a network with multi-bias activations: each layer after an activation sees K copies of its inputs.
+
+    Every ``nn.Linear`` or ungrouped ``nn.Conv2d`` that an activation comes before, in the sense of :func:`to_dac`,
+    becomes a sequence of a :class:`companion.MultiBias` and a layer with K times the inputs, whose weights are new:
+    normal with variance 2/fan-in, biases 0. Everything else keeps its weights. Skip connections keep their activation.
+    Batch normalisation keeps β, which the K biases make redundant.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A network that torch.fx can trace. It stays as it is.
+    copies : int
+        K.
+    example_input : Tensor, optional
+        See `to_dac`.
+
+    Returns
+    -------
+    torch.fx.GraphModule
+        In the mode, training or evaluation, of `model`. A layer ``name`` is now ``name.1``, its biases ``name.0.bias``.
+        After flattening every input, not every channel, has biases of its own.
+
+    Raises
+    ------
+    ValueError
+        If the network cannot be traced, nothing in it can be replaced, or `copies` is not positive.
+
+    References
+    ----------
+    Metta et al. (2024), Increasing biases can be more efficient than increasing weights, Eq. 3 and section 5.
+
+    Examples
+    --------
+    >>> model = to_multibias(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), 8)
+    >>> model.get_submodule("2")[1]
+    Linear(in_features=24, out_features=2, bias=True)
+    """
+
+    def multibias(layer: nn.Linear | nn.Conv2d, activation: str, _: Tensor | None) -> nn.Module:
+        dense = isinstance(layer, nn.Linear)
+        channels = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
+        shape = [layer.weight.shape[0], copies * channels, *layer.weight.shape[2:]]
+        layer.weight = nn.Parameter(nn.init.kaiming_normal_(layer.weight.new_empty(shape), nonlinearity="relu"))
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+        setattr(layer, "in_features" if dense else "in_channels", copies * channels)
+        return nn.Sequential(MultiBias(channels, copies, activation).to(layer.weight), layer)
+
+    def ungrouped(layer: nn.Module) -> bool:
+        return getattr(layer, "groups", 1) == 1
+
+    net = trace(model, example_input)
+    flow = follow(net, ungrouped, False)
+    if not flow.takers:
+        raise ValueError(
+            f"model: in {type(model).__name__} no activation ({', '.join(ACTIVATIONS)}) is followed by an nn.Linear or "
+            "an ungrouped nn.Conv2d"
+        )
+    _rebuild(net, flow, multibias)
+    return net.finished(model)

@@ -1,0 +1,306 @@
+"""How activations and biases flow through the graph of a network on their way into the layers after them.
+
+Two things are followed. The first is an activation on its way to the layer that will apply it. The second are biases on
+their way there: where the network had a value v, it now has v − o, with one number o per channel, and whoever uses the
+value must account for o.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+from companion.surgery.tracing import SHAPE, Network
+
+__all__ = ["NORMS", "Flow", "State", "follow"]
+
+#: φ(max(x, y)) = max(φ(x), φ(y)) does not hold for these.
+NOT_MONOTONE = ("silu", "gelu")
+#: φ(0) is not 0.
+NOT_ZERO_AT_ZERO = ("sigmoid", "softplus")
+
+#: The normalisations whose β moves.
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
+
+
+@dataclass(frozen=True)
+class State:
+    """What separates a value of the new network from the one that the old network had in its place.
+
+    old = φ(new + offset), where φ is the activation that is still to come, if there is one.
+    """
+
+    activation: str | None = None
+    activations: frozenset[fx.Node] = frozenset()
+    offset: Mapping[fx.Node, Tensor] = field(default_factory=dict)
+    layout: str | None = None
+    channels: int | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether old and new are alike."""
+        return self.activation is None and not self.offset
+
+
+class Flow:
+    """One pass through a graph: which layers apply the activations, and which biases reach whom.
+
+    Parameters
+    ----------
+    net : Network
+        The graph.
+    moving : collection of Node
+        The activations that move to the layers after them; others stay.
+    accepts : callable
+        Whether a layer takes over the activation before it.
+    biases : bool
+        Whether biases move too. Then a sum takes its operands without the activation that was to come (the paper's rule
+        for residual networks); otherwise it needs them with it.
+    first : Node, optional
+        A layer that gets an activation of its own.
+    """
+
+    def __init__(
+        self,
+        net: Network,
+        moving: Collection[fx.Node],
+        accepts: Callable[[nn.Module], bool],
+        biases: bool,
+        first: fx.Node | None,
+    ) -> None:
+        self.net, self.moving, self.accepts, self.biases, self.first = net, moving, accepts, biases, first
+        self.states: dict[fx.Node, State] = {}
+        #: The operands that a node needs as they were in the old network.
+        self.needs: dict[fx.Node, list[fx.Node]] = {}
+        #: The layers that take over an activation.
+        self.takers: list[fx.Node] = []
+        for node in net.graph.nodes:
+            state = self._visit(node)
+            if state is None:
+                self.needs[node] = list(node.all_input_nodes)
+                state = State()
+            self.states[node] = state
+
+    def _visit(self, node: fx.Node) -> State | None:
+        """The state of a node's result; None if it needs its operands as they were and nothing is known of it."""
+        net = self.net
+        if net.is_function(node, *SHAPE) or (net.is_function(node, getattr) and node.args[1] in ("shape", "ndim")):
+            return State()
+        if net.is_function(node, operator.add, torch.add, "add"):
+            return self._sum(node)
+        if net.is_function(node, torch.cat, torch.concat):
+            return self._concatenation(node)
+        if not node.args or not isinstance(node.args[0], fx.Node):
+            return None
+        given = self.states[node.args[0]]
+        if net.activation(node):
+            return self._activation(node, given)
+        if net.is_linear(node):
+            return self._linear(node, given)
+        if type(net.module(node)) in NORMS and node not in net.fixed:
+            return self._norm(node, given)
+        return self._passage(node, given)
+
+    def _activation(self, node: fx.Node, given: State) -> State:
+        if node not in self.moving:
+            self.needs[node] = [node.args[0]]  # type: ignore[list-item]
+            return State(layout=given.layout, channels=given.channels)
+        if given.activation is not None:
+            self.needs[node] = [node.args[0]]  # type: ignore[list-item]
+            given = State(layout=given.layout, channels=given.channels)
+        return replace(given, activation=self.net.activation(node), activations=frozenset([node]))
+
+    def _linear(self, node: fx.Node, given: State) -> State:
+        module = self.net.module(node)
+        assert isinstance(module, (nn.Linear, nn.Conv2d))
+        if isinstance(module, nn.Linear):
+            inputs, outputs, layout = module.in_features, module.out_features, "flat"
+        else:
+            inputs, outputs, layout = module.in_channels, module.out_channels, "map"
+        fits = _reaches(given, inputs, ("flat", "flattened") if layout == "flat" else ("map",))
+        if given.activation is not None and fits and self.accepts(module):
+            self.takers.append(node)
+        else:
+            self.needs[node] = [node.args[0]]  # type: ignore[list-item]
+        return State(offset=self._own(node, module.bias), layout=layout, channels=outputs)
+
+    def _norm(self, node: fx.Node, given: State) -> State:
+        module = self.net.module(node)
+        assert isinstance(module, NORMS)
+        layout = "map" if isinstance(module, nn.BatchNorm2d) else "flat"
+        # An offset before a normalisation is taken off its running mean.
+        if given.activation is not None or not _reaches(given, module.num_features, (layout,)):
+            self.needs[node] = [node.args[0]]  # type: ignore[list-item]
+        return State(offset=self._own(node, module.bias), layout=layout, channels=module.num_features)
+
+    def _own(self, node: fx.Node, bias: Tensor | None) -> dict[fx.Node, Tensor]:
+        return {} if bias is None or not self.biases else {node: bias.detach()}
+
+    def _passage(self, node: fx.Node, given: State) -> State | None:
+        """Operations on one map that keep its channels apart."""
+        net, module = self.net, self.net.module(node)
+        if isinstance(module, (nn.Identity, *_DROPOUTS)):
+            return given
+        on_map = not given.offset or given.layout == "map"
+        if not on_map:
+            return given if given.layout == "flattened" and _flattens(net, node) else None
+        if _is_max_pool(net, node):
+            return None if given.activation in NOT_MONOTONE else given
+        if net.is_function(node, operator.getitem) and _is_slice_of_pixels(node.args[1]):
+            return given
+        if _flattens(net, node):
+            return replace(given, layout="flattened" if given.layout == "map" else None)
+        if given.activation is None and _is_average(net, node):
+            flat = net.is_function(node, "mean", torch.mean) and not node.kwargs.get("keepdim", False)
+            return replace(given, layout="flat" if flat and given.layout else given.layout)
+        new = _new_channels(net, node)
+        if new is not None and given.activation not in NOT_ZERO_AT_ZERO:
+            offset = {source: F.pad(part, new) for source, part in given.offset.items()}
+            return replace(given, offset=offset, channels=given.channels and given.channels + sum(new))
+        return None
+
+    def _sum(self, node: fx.Node) -> State | None:
+        given = [self.states[operand] for operand in node.args if isinstance(operand, fx.Node)]
+        if len(given) != 2 or len(node.args) != 2 or node.kwargs:
+            return None
+        if not self.biases and any(state.activation for state in given):
+            return None
+        layouts = {state.layout for state in given if state.offset}
+        channels = {state.channels for state in given if state.channels is not None}
+        if len(layouts) > 1 or (layouts and len(channels) > 1):
+            return None
+        offset: dict[fx.Node, Tensor] = {}
+        for state in given:
+            for source, part in state.offset.items():
+                offset[source] = offset[source] + part if source in offset else part
+        layout = next(iter(layouts), given[0].layout if given[0].layout == given[1].layout else None)
+        return State(offset=offset, layout=layout, channels=next(iter(channels), None))
+
+    def _concatenation(self, node: fx.Node) -> State | None:
+        operands, dim = node.args[0], node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else 0)
+        if not isinstance(operands, (list, tuple)) or dim != 1:
+            return None
+        given = [self.states[operand] for operand in operands if isinstance(operand, fx.Node)]
+        if len({state.activation for state in given}) > 1 or any(
+            state.layout != "map" or state.channels is None for state in given
+        ):
+            return None
+        total = sum(state.channels or 0 for state in given)
+        offset: dict[fx.Node, Tensor] = {}
+        before = 0
+        for state in given:
+            after = total - before - (state.channels or 0)
+            for source, part in state.offset.items():
+                placed = F.pad(part, (before, after))
+                offset[source] = offset[source] + placed if source in offset else placed
+            before = total - after
+        activations = frozenset[fx.Node]().union(*(state.activations for state in given))
+        return State(given[0].activation, activations, offset, "map", total)
+
+    def followed(self) -> set[fx.Node]:
+        """The activations that some layer takes over."""
+        return {source for taker in self.takers for source in self.states[taker.args[0]].activations}  # type: ignore[index]
+
+    def moved(self) -> set[fx.Node]:
+        """The nodes whose biases move: some layer takes them over, or their own layer has no place for them."""
+        taken = {source for taker in self.takers for source in self.states[taker.args[0]].offset}  # type: ignore[index]
+        replaced = {*self.takers} | ({self.first} if self.first else set())
+        return taken | {node for node in replaced if node in self.states[node].offset}
+
+
+def _reaches(state: State, inputs: int, layouts: tuple[str, ...]) -> bool:
+    """Whether a state's offset, if it has one, is one of a layer's inputs."""
+    if not state.offset:
+        return True
+    length = next(iter(state.offset.values())).numel()
+    return state.layout in layouts and (inputs % length == 0 if state.layout == "flattened" else inputs == length)
+
+
+def _is_slice_of_pixels(index: Any) -> bool:
+    """x[:, :, a:b:s, ...], which keeps every channel and its place."""
+    everything = slice(None)
+    return (
+        isinstance(index, tuple)
+        and index[:2] == (everything, everything)
+        and all(isinstance(part, slice) for part in index)
+    )
+
+
+def _is_max_pool(net: Network, node: fx.Node) -> bool:
+    module = net.module(node)
+    if isinstance(module, (nn.MaxPool2d, nn.AdaptiveMaxPool2d)):
+        return not module.return_indices
+    pools = (F.max_pool2d, torch.max_pool2d, F.adaptive_max_pool2d)
+    return net.is_function(node, *pools) and not node.kwargs.get("return_indices", False)
+
+
+def _is_average(net: Network, node: fx.Node) -> bool:
+    """Whether a node takes means over pixels of each channel, none of them in the padding."""
+    module = net.module(node)
+    if isinstance(module, nn.AvgPool2d):
+        inside = module.padding in (0, (0, 0)) or not module.count_include_pad
+        return inside and module.divisor_override is None
+    if isinstance(module, nn.AdaptiveAvgPool2d) or net.is_function(node, F.adaptive_avg_pool2d):
+        return True
+    if net.is_function(node, F.avg_pool2d):
+        return len(node.args) <= 3 and not set(node.kwargs) - {"kernel_size", "stride"}
+    if net.is_function(node, "mean", torch.mean):
+        dims = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        return len(node.args) <= 2 and isinstance(dims, (tuple, list)) and set(dims) in ({2, 3}, {-1, -2})
+    return False
+
+
+def _flattens(net: Network, node: fx.Node) -> bool:
+    """Whether a node makes (N, C, H, W) to (N, C·H·W)."""
+    module = net.module(node)
+    if isinstance(module, nn.Flatten):
+        return (module.start_dim, module.end_dim) == (1, -1)
+    if net.is_function(node, torch.flatten, "flatten"):
+        return (*node.args[1:], *node.kwargs.items()) in ((1,), (1, -1), (("start_dim", 1),))
+    if net.is_function(node, "view", "reshape", torch.reshape):
+        shape = node.args[1] if isinstance(node.args[1], (tuple, list)) else node.args[1:]
+        return bool(len(shape) == 2 and shape[1] == -1) and _is_batch_size(shape[0])
+    return False
+
+
+def _is_batch_size(value: Any) -> bool:
+    """Whether a value is x.size(0) or x.shape[0], for any x of the graph."""
+    if not isinstance(value, fx.Node):
+        return False
+    if value.op == "call_method" and value.target == "size":
+        return value.args[1:] == (0,)
+    if value.target is operator.getitem and value.args[1] == 0:
+        shape = value.args[0]
+        return isinstance(shape, fx.Node) and (shape.target == "size" or shape.args[1:] == ("shape",))
+    return False
+
+
+def _new_channels(net: Network, node: fx.Node) -> tuple[int, int] | None:
+    """How many channels of zeros a node puts before and behind a map's own."""
+    if not net.is_function(node, F.pad) or len(node.args) != 2:
+        return None
+    if node.kwargs.get("mode", "constant") != "constant" or node.kwargs.get("value") not in (None, 0):
+        return None
+    pads = node.args[1]
+    if not isinstance(pads, (tuple, list)) or len(pads) != 6 or any(pads[:4]):
+        return None
+    before, after = pads[4:]
+    return (before, after) if isinstance(before, int) and isinstance(after, int) and min(before, after) >= 0 else None
+
+
+def follow(net: Network, accepts: Callable[[nn.Module], bool], biases: bool, first: fx.Node | None = None) -> Flow:
+    """The flow in which every activation that moves is taken over by some layer."""
+    moving = {node for node in net.graph.nodes if net.activation(node)}
+    while True:
+        flow = Flow(net, moving, accepts, biases, first)
+        followed = flow.followed()
+        if followed == moving:
+            return flow
+        moving = followed

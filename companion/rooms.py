@@ -1,0 +1,34 @@
+"""The one list of mechanisms, by the names of their folders. Whatever goes through all of them asks here."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from types import ModuleType
+
+__all__ = ["ROOMS", "modules"]
+
+ROOMS = ("apa", "layeract", "dac", "dnrt")
+"""In the order in which formulas register: what several mechanisms need, the first one brings."""
+
+
+def modules(name: str) -> dict[str, ModuleType]:
+    """Import the module of this name in every room that has one.
+
+    Parameters
+    ----------
+    name : str
+        Such as "formulas" or "bench".
+
+    Returns
+    -------
+    dict
+        Module by room, in the order of `ROOMS`.
+
+    Examples
+    --------
+    >>> modules("bench")["apa"].__name__
+    'companion.apa.bench'
+    """
+    found = {room: f"companion.{room}.{name}" for room in ROOMS}
+    return {room: importlib.import_module(path) for room, path in found.items() if importlib.util.find_spec(path)}

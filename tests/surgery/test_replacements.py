@@ -1,0 +1,165 @@
+"""Activations are replaced where they are, and what is left is named."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+from companion import AGLU, replace_activations
+from tests.together import together
+
+
+def kinds(model: nn.Module, *wanted: type[nn.Module]) -> list[str]:
+    return [name for name, module in model.named_modules() if isinstance(module, wanted)]
+
+
+def test_activations_are_replaced_where_they_are() -> None:
+    model = torchvision.models.resnet18().double().eval()
+    relus = kinds(model, nn.ReLU)
+    converted = replace_activations(model, {nn.ReLU: AGLU})
+    assert kinds(converted, AGLU) == relus
+    assert kinds(model, nn.ReLU) == relus
+    assert {p.dtype for p in converted.parameters()} == {torch.float64}
+    assert converted(torch.randn(1, 3, 32, 32).double()).shape == (1, 1000)
+    with pytest.raises(ValueError, match="ResNet holds no module of the class GELU"):
+        replace_activations(model, {nn.GELU: AGLU})
+
+
+def test_a_module_in_two_places_gets_one_successor() -> None:
+    relu = nn.ReLU()
+    converted = replace_activations(nn.Sequential(nn.Linear(2, 2), relu, nn.Linear(2, 2), relu), {nn.ReLU: AGLU})
+    assert converted[1] is converted[3]
+    assert isinstance(replace_activations(relu, {nn.ReLU: nn.Tanh}), nn.Tanh)
+
+
+# --- channels ----------------------------------------------------------------------------------------------------
+
+
+class PerChannel(nn.Module):
+    """Wants the number of channels, and where they are: z·w with a weight for each."""
+
+    def __init__(self, channels: int, dim: int = -1) -> None:
+        super().__init__()
+        self.dim, self.weight = dim, nn.Parameter(torch.full((channels,), 2.0))
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return z * (self.weight if self.dim == -1 else self.weight.view(-1, *(1,) * (z.ndim - self.dim - 1)))
+
+
+def layouts(model: nn.Module) -> set[tuple[int, int]]:
+    return {(len(module.weight), module.dim) for module in model.modules() if isinstance(module, PerChannel)}
+
+
+@together(
+    "name, kind, size, expected",
+    [
+        ("resnet18", nn.ReLU, 64, {(64, 1), (128, 1), (256, 1), (512, 1)}),
+        ("convnext_tiny", nn.GELU, 64, {(384, -1), (768, -1), (1536, -1), (3072, -1)}),
+        ("vit_b_16", nn.GELU, 224, {(3072, -1)}),
+    ],
+)
+def test_the_channels_and_where_they_are_are_found_out(
+    name: str, kind: type[nn.Module], size: int, expected: set[tuple[int, int]]
+) -> None:
+    with torch.device("meta"):
+        model = torchvision.models.get_model(name)
+        converted = replace_activations(model, {kind: PerChannel}, example=(3, size, size))
+        assert layouts(converted) == expected
+        assert converted(torch.empty(2, 3, size, size)).shape == (2, 1000)
+    assert kinds(converted, kind) == []
+    assert [*converted.replaced.new] == kinds(model, kind)
+
+
+def test_a_factory_may_want_the_channels_alone_or_nothing() -> None:
+    model = nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU(), nn.Conv1d(5, 7, 3), nn.GELU(), nn.Conv1d(7, 9, 3), nn.SiLU())
+    factories = {nn.ReLU: lambda channels: nn.PReLU(channels), nn.GELU: lambda: AGLU(init="silu"), nn.SiLU: PerChannel}
+    converted = replace_activations(model, factories, example=(3, 16))
+    assert converted[1].weight.shape == (5,)
+    assert converted[3].init == "silu"
+    assert (len(converted[5].weight), converted[5].dim) == (9, 1)
+
+
+def test_one_pair_per_channel_computes_what_one_pair_does_while_all_are_alike() -> None:
+    model = torchvision.models.resnet18(num_classes=10).eval()
+    x = torch.randn(2, 3, 32, 32)
+    shared = replace_activations(model, {nn.ReLU: lambda: AGLU(init=(1.2, 0.7))})
+    make = {nn.ReLU: lambda channels, dim: AGLU(channels, dim, init=(1.2, 0.7))}
+    own = replace_activations(model, make, example=x)
+    assert own.layer4[1].relu.kappa.shape == (512,)
+    torch.testing.assert_close(own(x), shared(x), rtol=1e-4, atol=1e-4)
+
+
+class Tokens(nn.Module):
+    """Integers in, an activation called as a function, and one that is never reached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.hidden, self.act = nn.Embedding(10, 6), nn.Linear(6, 12), nn.GELU()
+        self.unused, self.gate = nn.GELU(), nn.Sigmoid()
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return self.gate(self.act(self.hidden(self.embedding(index))).relu())
+
+
+def test_an_example_may_be_a_tensor_and_what_is_left_is_said_with_the_reason() -> None:
+    converted = replace_activations(Tokens(), {nn.GELU: PerChannel}, example=torch.zeros(1, 7, dtype=torch.long))
+    assert layouts(converted) == {(12, -1)}
+    assert converted.replaced.left == {
+        "": "relu is called as a function",
+        "unused": "the example does not reach it",
+        "gate": "no replacement of Sigmoid is given",
+    }
+    assert str(converted.replaced).splitlines() == [
+        "act: PerChannel()",
+        "(itself): left; relu is called as a function",
+        "unused: left; the example does not reach it",
+        "gate: left; no replacement of Sigmoid is given",
+    ]
+
+
+def test_a_module_that_sees_several_numbers_of_channels_is_left() -> None:
+    relu = nn.ReLU()
+    model = nn.Sequential(nn.Linear(3, 4), relu, nn.Linear(4, 5), relu, nn.Linear(5, 6), nn.GELU())
+    converted = replace_activations(model, {nn.ReLU: PerChannel, nn.GELU: PerChannel}, example=(3,))
+    assert converted.replaced.left == {"1": "it is called with 4 and 5 channels"}
+    assert kinds(converted, PerChannel) == ["5"]
+
+
+def test_where_no_layer_says_where_the_channels_are_they_are_not_guessed() -> None:
+    with pytest.raises(ValueError, match=r"1: no layer before it says where the channels of \(1, 4, 4, 4\) are"):
+        replace_activations(nn.Sequential(nn.Identity(), nn.ReLU()), {nn.ReLU: PerChannel}, example=(4, 4, 4))
+
+
+def test_a_subclass_is_left_and_named() -> None:
+    class Leaky(nn.ReLU):
+        pass
+
+    converted = replace_activations(nn.Sequential(Leaky(), nn.ReLU()), {nn.ReLU: AGLU})
+    assert converted.replaced.left == {"0": "Leaky is a subclass of ReLU"}
+
+
+def test_a_parameter_on_its_way_to_a_positive_number_is_no_activation() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), AGLU(), nn.Linear(4, 5), nn.ReLU())
+    assert replace_activations(model, {nn.ReLU: AGLU}, example=(3,)).replaced.left == {}
+
+
+def test_what_cannot_be_asked_for_is_an_error() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    with pytest.raises(ValueError, match="example: got None, but what replaces ReLU wants the number of channels"):
+        replace_activations(model, {nn.ReLU: PerChannel})
+    with pytest.raises(TypeError, match=r"got the module SiLU\(\), allowed is a class or a function that makes one"):
+        replace_activations(model, {nn.ReLU: nn.SiLU()})  # type: ignore[dict-item]
+
+
+def test_the_original_and_its_random_numbers_are_left_alone() -> None:
+    model = torchvision.models.resnet18(num_classes=10).train()
+    torch.manual_seed(3)
+    without = replace_activations(model, {nn.ReLU: AGLU})
+    torch.manual_seed(3)
+    with_example = replace_activations(model, {nn.ReLU: AGLU}, example=(3, 32, 32))
+    pairs = zip(without.parameters(), with_example.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    assert model.training
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in with_example.modules())

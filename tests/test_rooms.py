@@ -1,0 +1,76 @@
+"""Every room is in the one list, and what names its public things by hand names all of them and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+from types import ModuleType
+
+import companion
+from companion import functional, rooms
+from tests import lanes
+
+PACKAGE = Path(companion.__file__).parent
+
+
+def functions(module: ModuleType) -> dict[str, object]:
+    """The public functions of an operator: those that can be overridden, as PyTorch's own can."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and hasattr(value, "__wrapped__") and not name.startswith("_")
+    }
+
+
+def layers(module: ModuleType) -> dict[str, object]:
+    """The modules that are not only there to be inherited from."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
+def test_a_folder_with_formulas_is_a_room_and_every_room_has_a_folder() -> None:
+    assert sorted(rooms.ROOMS) == sorted(path.parent.name for path in PACKAGE.glob("*/formulas.py"))
+
+
+def test_modules_are_those_of_the_rooms_that_have_one() -> None:
+    assert [*rooms.modules("formulas")] == [*rooms.ROOMS]
+    assert [*rooms.modules("constructions")] == ["dac"]
+    assert rooms.modules("nothing") == {}
+    for room, module in rooms.modules("op").items():
+        assert module is importlib.import_module(f"companion.{room}.op")
+
+
+def test_functional_names_the_public_functions_of_every_room_and_nothing_else() -> None:
+    public = {name: value for module in rooms.modules("op").values() for name, value in functions(module).items()}
+    assert functional.__all__ == sorted(public)
+    assert {name: getattr(functional, name) for name in functional.__all__} == public
+    assert imported("functional.py") == sorted(public)
+
+
+def test_the_package_names_the_modules_of_every_room() -> None:
+    public = {name: value for module in rooms.modules("layers").values() for name, value in layers(module).items()}
+    assert {name: getattr(companion, name, None) for name in public} == public
+    mine = {name for name in companion.__all__ if is_of_a_room(getattr(companion, name))}
+    assert sorted(mine) == sorted(public)
+    assert companion.__all__ == sorted(companion.__all__)
+
+
+def is_of_a_room(thing: object) -> bool:
+    return inspect.isclass(thing) and thing.__module__.split(".")[1] in rooms.ROOMS
+
+
+def imported(file: str) -> list[str]:
+    """The names that a file of the package imports."""
+    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
+    return sorted(alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names)
+
+
+def test_every_room_is_tested_in_every_lane_that_tests_operators() -> None:
+    operators = {f"tests/{room}/test_{what}.py" for room in rooms.modules("op") for what in ("op", "layers")}
+    assert set(lanes.OPERATORS) == operators
+    assert set(lanes.ACCURACY) == {f"tests/{room}/test_accuracy.py" for room in rooms.modules("op")}
