@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,17 +19,6 @@ from companion.dnrt.op import raa
 from companion.dnrt.reference import GATES
 from tests.together import together
 
-BACKENDS = [
-    "torch",
-    pytest.param(
-        "simulator",
-        marks=[
-            pytest.mark.simulator,
-            pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not())),
-        ],
-    ),
-    pytest.param("kernel", marks=pytest.mark.gpu),
-]
 #: Shape and dim: tokens, images, what lies in between, one vector, vectors of one element.
 SHAPES: list[tuple[tuple[int, ...], int]] = [
     ((2, 7, 12), -1),
@@ -41,14 +30,6 @@ SHAPES: list[tuple[tuple[int, ...], int]] = [
     ((5, 1), -1),
     ((5, 1, 3), 1),
 ]
-
-
-@pytest.fixture(params=BACKENDS)
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "kernel" and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA GPU")
-    with companion.backend(request.param):
-        yield "cuda" if request.param == "kernel" else "cpu"
 
 
 def written_out(x: Tensor, weight: Tensor, bias: Tensor, gate: str, dim: int) -> Tensor:
