@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 import companion
@@ -28,7 +29,7 @@ SAY_NOTHING_TO_COMPUTE = {
     "- **Read.**",
     "- **Run.**",
     "- **Import.**",
-    "Two follow: response-adaptive activation, and activations of two arguments.",
+    "Activations of two arguments follow.",
 }
 
 _tested: set[str] = set()
@@ -82,6 +83,22 @@ def test_of_five_papers_three_have_everything() -> None:
     whole = [room for room in ROOMS if has_everything(room)]
     assert sorted(path.stem for path in (ROOT / "book" / "mechanisms").glob("*.ipynb")) == sorted(whole)
     assert len(whole) == 3
+
+
+@says("Of response-adaptive activation (RAA) the operator stands, without pages.")
+def test_of_raa_there_is_the_operator() -> None:
+    assert not has_everything("dnrt")
+    x, zeros = torch.randn(3, 5), torch.zeros(5)
+    assert torch.allclose(companion.functional.raa(x, zeros, zeros[:1]), torch.nn.functional.gelu(x), atol=1e-6)
+
+
+@says("`CONTRIBUTING.md` says how a mechanism is added.")
+def test_what_contributing_names_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|cuh?))`", text))
+    assert len(files) > 15
+    places = [ROOT, *(ROOT / "companion" / where for where in ("", "cuda", "dnrt", "apa")), ROOT / "tests" / "dnrt"]
+    assert [name for name in sorted(files) if not any((place / name).is_file() for place in places)] == []
 
 
 @says("What is printed is tested: formulas, outputs, figures, and the verdicts on the papers' claims.")
