@@ -10,10 +10,9 @@ import pytest
 import sympy
 
 from companion import symbolic
-from companion.dac.formulas import Activation, ActivationSlope, Expected
-from companion.layeract.formulas import Scale, Slope
-from companion.rooms import ROOMS
-from companion.symbolic import Holds, Partial
+from companion.dac.formulas import Expected
+from companion.rooms import ROOMS, modules
+from companion.symbolic import AnyFunction, Holds, Partial
 from tests.together import together
 
 
@@ -162,6 +161,7 @@ STANDARD = {
     r"\max": max,
     r"\min": min,
     r"\operatorname{erf}": mpmath.erf,
+    r"\operatorname{erfc}": mpmath.erfc,
     r"\operatorname{sign}": mpmath.sign,
     "W": mpmath.lambertw,
 }
@@ -206,7 +206,9 @@ def logistic_slope(x: mpmath.mpf) -> mpmath.mpf:
     return logistic(x) * logistic(-x)
 
 
-STAND_INS = {"Scale": logistic, "Slope": logistic_slope, "Activation": logistic, "ActivationSlope": logistic_slope}
+# For any function that has a derivative, and for the derivative.
+modules("formulas")
+STAND_INS = {each.__name__: logistic_slope if each.slope is None else logistic for each in AnyFunction.__subclasses__()}
 
 
 def is_size(symbol: sympy.Symbol) -> bool:
@@ -252,9 +254,7 @@ def reader_for(side: sympy.Expr) -> LatexReader:
     for call in calls:
         printed = symbolic.latex(call).split("(")[0]
         functions[printed] = lambda *inputs, call=call: number(call.func(*inputs))
-    functions |= {"s": logistic, "s'": logistic_slope} if side.has(Scale, Slope) else {}
-    if side.has(Activation, ActivationSlope):
-        functions |= {r"\varphi": logistic, r"\varphi'": logistic_slope}
+    functions |= {type(call).printed: STAND_INS[type(call).__name__] for call in side.atoms(AnyFunction)}
     return LatexReader(names, STANDARD | functions, elements, INDICES)
 
 
