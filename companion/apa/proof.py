@@ -33,7 +33,7 @@ def exercise(device: str) -> Iterator[Comparison]:
                 dim = 1 if channels else 0
                 operands = inputs(*shape, dtype=dtype), parameter(0.75, *channels), parameter(0.5, *channels)
                 name, f = function.__name__, partial(function, dim=dim)
-                yield from compared(name, f, operands, device, RELATIVE[dtype], OF_TERMS)
+                yield from compared(name, f, operands, device, RELATIVE, OF_TERMS)
 
 
 def parameter(start: float, *channels: int) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -180,7 +180,7 @@ def compared(
     function: Callable[..., Tensor],
     operands: Sequence[Tensor],
     device: str,
-    relative: float,
+    relative: Mapping[torch.dtype, float],
     of_terms: float,
     magnitudes: Callable[..., Tensor] | None = None,
 ) -> Iterator[Comparison]:
@@ -197,7 +197,8 @@ def compared(
     device : str
         Where the kernels compute.
     relative, of_terms : float
-        What the tests allow: a share of the exact result, and a share of the terms that it is summed from.
+        What the tests allow: a share of the exact result, by the dtype of what was found, and a share of the terms that
+        it is summed from.
     magnitudes : callable, optional
         f for operands without signs, whose value and gradients are the sums of the terms' magnitudes. Without it the
         largest number of a result stands for them.
@@ -216,5 +217,5 @@ def compared(
     named = ("the result", *(f"the gradient of operand {k}" for k in range(1, len(exact))))
     for name, one, other, sums in zip(named, found, exact, terms, strict=True):
         smallest = 2.0**-24 if one.dtype == torch.float16 else 0.0
-        bound = SLACK * (relative * other.abs() + of_terms * sums + smallest)
+        bound = SLACK * (relative[one.dtype] * other.abs() + of_terms * sums + smallest)
         yield Comparison(f"{what}, {str(one.dtype)[6:]}, {tuple(operands[0].shape)}: {name}", one, other, bound)

@@ -46,7 +46,7 @@ def dense(device: str) -> Iterator[Comparison]:
             with _tiles(width):
                 for N, m, n in DENSE:
                     operands = inputs(N, m, dtype=dtype), signals(n, m, dtype=dtype), offsets(n, m, dtype=dtype)
-                    bounds = RELATIVE[dtype], OF_TERMS
+                    bounds = RELATIVE, OF_TERMS
                     yield from compared("dac_linear", dac_linear, operands, device, *bounds, dac_linear)
 
 
@@ -75,7 +75,7 @@ def _convolved(
     f = partial(dac_conv2d, **numbers)
     # with padding before, terms of the border count as well: the kernels add them and take them back
     terms = partial(dac_conv2d, **{**numbers, "pad_order": "before"})
-    yield from compared("dac_conv2d", f, operands, device, RELATIVE[dtype], OF_TERMS, terms)
+    yield from compared("dac_conv2d", f, operands, device, RELATIVE, OF_TERMS, terms)
 
 
 @contextlib.contextmanager

@@ -39,4 +39,4 @@ def exercise(device: str) -> Iterator[Comparison]:
                 weight = signals(length) / 2 ** max(0, (length // 8).bit_length())
                 operands = inputs(*shape, dtype=dtype), weight, offsets(1) / 16
                 function = partial(raa, gate=gate, dim=dim)
-                yield from compared(f"raa, {gate}", function, operands, device, RELATIVE[dtype], OF_TERMS[dtype])
+                yield from compared(f"raa, {gate}", function, operands, device, RELATIVE, OF_TERMS[dtype])
