@@ -141,8 +141,18 @@ def overridable(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
 
 def transformed() -> bool:
-    """Whether a compiler or a function transform is looking: then only plain torch can be traced."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    """Whether a compiler, a function transform or a tracer is looking: then only plain torch can be followed."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or _traced()
+
+
+_TRACERS = (torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FUNCTIONAL)
+
+
+def _traced() -> bool:
+    """Whether make_fx, AOTAutograd or torch.jit.trace writes down what is computed: a launch would be lost."""
+    return torch._C._get_tracing_state() is not None or any(
+        torch._C._get_dispatch_mode(key) is not None for key in _TRACERS
+    )
 
 
 def batched(grad: torch.Tensor) -> bool:
@@ -221,7 +231,7 @@ def differentiable(
             tensors = iter(ctx.saved_tensors)
             given = [next(tensors) if x is _TENSOR else x for x in ctx.others]
             operands, captured, needs = given[: ctx.count], given[ctx.count :], ctx.needs_input_grad[1:]
-            if torch.is_grad_enabled() or batched(grad) or has_tangent(grad):
+            if torch.is_grad_enabled() or transformed() or batched(grad) or has_tangent(grad):
                 return None, *_gradients_through(plain, grad, operands, captured, needs)
             with without_autocast(grad.device.type):
                 return None, *backward(grad, needs, tuple(tensors), *given)
@@ -231,6 +241,8 @@ def differentiable(
             chosen = plain
         elif torch.compiler.is_compiling():
             chosen = plain if compiled is None else compiled
+        elif _traced():
+            chosen = plain
         else:
             result: Tensor = Eager.apply(len(operands), *operands, *captured)
             return result
@@ -256,11 +268,16 @@ class _Alias(torch.autograd.Function):
     """The same tensor, by a name of its own: its gradient is told from that of another operand that is or has made the
     same tensor. Until the gate opens, nothing passes on to where the tensor comes from."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gate: list[bool]) -> Tensor:
-        ctx.gate = gate
-        ctx.set_materialize_grads(False)
+    def forward(x: Tensor, gate: list[bool]) -> Tensor:
         return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.gate = inputs[1]
+        ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:
@@ -277,7 +294,12 @@ def _gradients_through(
         aliases = [_Alias.apply(x, gate) if isinstance(x, Tensor) else x for x in operands]
         f = plain(*aliases)
         wanted = [x for x, need in zip((*aliases, *captured), needs, strict=True) if need]
-        found = iter(torch.autograd.grad(f, wanted, grad, create_graph=create_graph, allow_unused=True))
+        if not f.requires_grad:  # nothing that is needed has an influence, such as weights behind a step
+            return (None,) * len(needs)
+        # where an operand comes from is needed once more, by whoever asked for these
+        found = iter(
+            torch.autograd.grad(f, wanted, grad, retain_graph=True, create_graph=create_graph, allow_unused=True)
+        )
     gate.append(True)
     return tuple(next(found) if need else None for need in needs)
 

@@ -40,7 +40,7 @@ def rehearse(model: nn.Module, work: Callable[[nn.Module], T]) -> T:
     )
 
     impossible = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
-    mode = FakeTensorMode()
+    mode = FakeTensorMode(allow_non_fake_inputs=True)  # tensors that are plain attributes of a module
     try:
         # deepcopy takes for copied what is in its memory: the copy holds no numbers.
         tensors = [*model.parameters(), *model.buffers()]

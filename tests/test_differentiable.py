@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
 from companion import functional
-from companion.functional import aglu, apa, dac_conv2d, dac_linear, la_hardsilu, la_silu
+from companion.functional import aglu, apa, dac_conv2d, dac_linear, la_hardsilu, la_silu, raa
 from companion.operator import differentiable
 from tests.together import together
 
@@ -104,8 +105,10 @@ OPERATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "aglu": lambda z: aglu(z, 1.5, torch.tensor(0.7)),
     "aglu, per channel": lambda z: aglu(z, torch.rand(3) + 1, torch.rand(3)),
     "apa": lambda z: apa(z, 1.5, 0.7),
-    "la_silu": la_silu,
+    "la_silu": lambda z: la_silu(z),
     "la_hardsilu": lambda z: la_hardsilu(z, dims=1),
+    "raa": lambda z: raa(z, torch.ones(3) / 3, torch.zeros(1), dim=1),
+    "raa, relu": lambda z: raa(z, torch.ones(5) / 5, torch.zeros(1), gate="relu"),
     "dac_linear": lambda z: dac_linear(z, torch.ones(4, 5), torch.zeros(4, 5)),
     "dac_conv2d": lambda z: dac_conv2d(z, torch.ones(2, 3, 1, 1), torch.zeros(2, 3)),
 }
@@ -134,3 +137,23 @@ def test_a_mode_sees_a_public_function_as_one_call(name: str, function: Callable
     with Mode():
         function(z)
     assert getattr(functional, name.split(",")[0]) in seen
+
+
+@together("name, function", OPERATORS.items(), of=lambda case: case[0])
+def test_what_is_traced_is_written_down_whole(name: str, function: Callable[[Tensor], Tensor]) -> None:
+    torch.manual_seed(0)
+    expected = function(z + 1)
+    torch.manual_seed(0)
+    graph = make_fx(function)(z)
+    torch.manual_seed(0)
+    torch.testing.assert_close(graph(z + 1), expected, rtol=1e-4, atol=1e-5)
+
+
+@together("name, function", OPERATORS.items(), of=lambda case: case[0])
+def test_vmap_over_gradients(name: str, function: Callable[[Tensor], Tensor]) -> None:
+    leaf = z.clone().requires_grad_()
+    y = function(leaf)
+    grads = torch.randn(3, *y.shape)
+    (batch,) = torch.vmap(lambda grad: torch.autograd.grad(y, leaf, grad, retain_graph=True))(grads)
+    singly = [torch.autograd.grad(y, leaf, grad, retain_graph=True)[0] for grad in grads]
+    torch.testing.assert_close(batch, torch.stack(singly), rtol=1e-4, atol=1e-5)

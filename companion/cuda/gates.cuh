@@ -44,9 +44,9 @@ struct HardSigmoid {
     }
 };
 
-// 1 where n is positive, 0 elsewhere.
+// 1 where n is positive, 0 elsewhere; NaN for NaN.
 struct Step {
-    static __device__ __forceinline__ float value(float n) { return n > 0.0f ? 1.0f : 0.0f; }
+    static __device__ __forceinline__ float value(float n) { return n > 0.0f ? 1.0f : n == n ? 0.0f : n; }
     static __device__ __forceinline__ void value_and_slope(float n, float& s, float& slope) {
         s = value(n);
         slope = 0.0f;

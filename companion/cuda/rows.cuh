@@ -57,6 +57,23 @@ __device__ __forceinline__ void reduce(const float* partial, float* total, int64
     if (threadIdx.x == 0) total[channel] = static_cast<float>(sum);
 }
 
+// total[c] = sum over the parts of partial[part columns + c], in double. A lane has a column, the warps of a block, 32 at
+// most, share the parts: neighbours are read together.
+__device__ __forceinline__ void reduce_columns(const float* partial, float* total, int64 parts, int64 columns) {
+    __shared__ double scratch[warp_size][warp_size];
+    const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size, warps = blockDim.x / warp_size;
+    const int64 column = static_cast<int64>(blockIdx.x) * warp_size + lane;
+    double sum = 0.0;
+    if (column < columns) {
+        for (int64 part = warp; part < parts; part += warps) sum += partial[part * columns + column];
+    }
+    scratch[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0 || column >= columns) return;
+    for (int other = 1; other < warps; ++other) sum += scratch[other][lane];
+    total[column] = static_cast<float>(sum);
+}
+
 // --- rows in registers ---
 
 // A power of two of neighbouring lanes, several groups to a warp. All 32 lanes must call `total` together.

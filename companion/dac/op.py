@@ -283,7 +283,7 @@ def _eager(
 ) -> Tensor:
     operands = z, weight, bias, activation, geometry
     learned = reference.learned_by(activation, z) if callable(activation) else ()
-    if _who(z, activation, geometry) == "torch" and _is_plain(z, weight, bias, geometry):
+    if learned is None or (_who(z, activation, geometry) == "torch" and _is_plain(z, weight, bias, geometry)):
         with without_autocast(z.device.type):
             return _plain(*operands)
     return FUNCTION(*operands, captured=learned)

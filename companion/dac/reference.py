@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from companion.activations import PULL_BACKS, Activation, activated
@@ -197,8 +198,14 @@ def _crossed(row: Line, column: Line) -> Sweep:
 # --- functions instead of names ----------------------------------------------------------------------------------
 
 
-def learned_by(phi: Activation, z: Tensor) -> tuple[Tensor, ...]:
-    """The leaf tensors that want a gradient from φ, such as the parameters of a module."""
+def learned_by(phi: Activation, z: Tensor) -> tuple[Tensor, ...] | None:
+    """The leaf tensors that want a gradient from φ, such as the parameters of a module.
+
+    None, if a block after the other could not give them theirs: φ uses what was computed from others before, or
+    somebody listens to their gradients, or forward-mode differentiation looks at them.
+    """
+    before = torch.zeros((), requires_grad=True).view(1).grad_fn
+    first = before._sequence_nr() if before is not None else 0  # of the nodes that φ itself makes
     probe = torch.zeros(1, 1, 1, dtype=compute_dtype(z.dtype), device=z.device)
     y = phi(probe)
     if not isinstance(y, Tensor) or (y.shape, y.dtype) != (probe.shape, probe.dtype):
@@ -207,6 +214,8 @@ def learned_by(phi: Activation, z: Tensor) -> tuple[Tensor, ...]:
             f"activation: returned {got} for shape {tuple(probe.shape)} and {probe.dtype}, allowed is a function that "
             "keeps both"
         )
+    if forward_ad.unpack_dual(y).tangent is not None:  # type: ignore[no-untyped-call]
+        return None
     nodes, seen, leaves = [y.grad_fn], set(), []
     while nodes:
         node = nodes.pop()
@@ -214,7 +223,11 @@ def learned_by(phi: Activation, z: Tensor) -> tuple[Tensor, ...]:
             continue
         seen.add(node)
         if hasattr(node, "variable"):
+            if node.variable._backward_hooks:
+                return None
             leaves.append(node.variable)
+        elif node._sequence_nr() < first:
+            return None
         nodes += [parent for parent, _ in node.next_functions]
     return tuple(leaves)
 

@@ -126,7 +126,8 @@ def _reduce(partial: Tensor, simulated: bool) -> tuple[Tensor, Tensor]:
     parts, sums = partial.shape
     total = torch.empty(sums, dtype=torch.float32, device=partial.device)
     arguments = [partial, total, int64(parts), int64(sums)]
-    KERNELS.launch("raa_reduce", (sums,), (min(1024, round_up(parts, 32)),), arguments, partial.device, simulated)
+    grid, block = (math.ceil(sums / 32),), (32 * min(32, parts),)
+    KERNELS.launch("raa_reduce", grid, block, arguments, partial.device, simulated)
     return total[:-1], total[-1:]
 
 

@@ -430,8 +430,8 @@ raa_join_chunks(const float* partial, const float* b, float* total, long long ch
 
 // dL/dw and, after it, dL/db, from what the blocks left
 extern "C" __global__ void __launch_bounds__(1024)
-raa_reduce(const float* partial, float* total, long long outer, long long channels) {
-    companion::reduce(partial, total, outer, channels, 1);
+raa_reduce(const float* partial, float* total, long long parts, long long sums) {
+    companion::reduce_columns(partial, total, parts, sums);
 }
 
 #define COMPANION_LANES(layout, packs, suffix, T)                                                                      \

@@ -43,7 +43,8 @@ def gated(u: Tensor, gate: str) -> Tensor:
     """s(u). Φ comes from erfc: 1 + erf would lose its small values."""
     if gate == "gelu":
         return 0.5 * torch.erfc(u * -PER_ROOT_2)
-    return torch.sigmoid(u) if gate == "silu" else (u > 0).to(u.dtype)
+    # [u > 0], with a slope of 0 and NaN for NaN
+    return torch.sigmoid(u) if gate == "silu" else u.clamp(0, 1).ceil()
 
 
 class _Normal(torch.autograd.Function):
@@ -114,7 +115,7 @@ def forward_in_chunks(x: Tensor, weight: Tensor, bias: Tensor, gate: str) -> tup
             s = torch.add(offset * -PER_ROOT_2, of_chunk, alpha=-PER_ROOT_2).erfc_().mul_(0.5)
         else:
             u = of_chunk + offset
-            s = u.sigmoid_() if gate == "silu" else u.gt_(0)
+            s = u.sigmoid_() if gate == "silu" else u.clamp_(0, 1).ceil_()
         if out.dtype == dtype:
             torch.mul(of_chunk, s, out=out)
         else:
@@ -131,7 +132,7 @@ def backward_in_chunks(
     for chunk in _chunks(x):
         g, of_chunk, out, offset = grad[chunk].to(dtype), x[chunk].to(dtype), dx[chunk], offsets[chunk]
         if gate == "relu":
-            out.copy_((of_chunk + offset).gt_(0).mul_(g))
+            out.copy_((of_chunk + offset).clamp_(0, 1).ceil_().mul_(g))
             continue
         h = torch.mul(g, of_chunk)
         if gate == "gelu":

@@ -96,9 +96,12 @@ def replace_activations(
     model = copy.deepcopy(model)
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     successors: dict[nn.Module, nn.Module] = {}
+    replaced: list[str] = []
     report = Replaced(left=dict(seen.functions))
     for name, module in model.named_modules():
         kind = type(module)
+        if _is_below(name, replaced):
+            continue  # its parent goes, and it with it
         if kind in replacements:
             found, why = seen.channels(name) if wanted[kind] else ({}, "")
             if why:
@@ -106,6 +109,7 @@ def replace_activations(
             else:
                 given = {key: found[key] for key in wanted[kind]}
                 successors[module] = replacements[kind](**given).to(like).train(module.training)
+                replaced.append(name)
         elif why := _other(module, replacements):
             report.left[name] = why
     if not successors:
@@ -113,13 +117,22 @@ def replace_activations(
         reasons = "".join(f"; {name or '(itself)'}: {why}" for name, why in report.left.items())
         raise ValueError(f"model: {type(model).__name__} holds no module of the class {names} to replace{reasons}")
     for name, module in list(model.named_modules(remove_duplicate=False)):
-        if module in successors:
+        if module in successors and not _is_below(name, replaced):
             report.new[name] = repr(successors[module])
             if name:
                 model.set_submodule(name, successors[module])
+                parent = model.get_submodule(name.rpartition(".")[0])
+                if hasattr(parent, "activation_relu_or_gelu"):
+                    # by it torch's transformer layers compute the old activation in their fused path
+                    parent.activation_relu_or_gelu = 0  # type: ignore[assignment]
     model = successors.get(model, model)
     model.replaced = report  # type: ignore[assignment]
     return model
+
+
+def _is_below(name: str, others: Sequence[str]) -> bool:
+    """Whether a module is inside one of others."""
+    return any(name != other and (not other or name.startswith(f"{other}.")) for other in others)
 
 
 def _wanted(make: Callable[..., nn.Module]) -> tuple[str, ...]:
@@ -191,7 +204,8 @@ class _Functions(TorchFunctionMode):
         name, module = self.running[-1]
         called = FUNCTIONS.get(func, FUNCTIONS.get(getattr(func, "__name__", "").removesuffix("_")))
         # of a parameter it is no activation, but the way to a positive number
-        if called and not isinstance(module, MODULES) and not isinstance(args[0], nn.Parameter):
+        x = args[0] if args else (kwargs or {}).get("input")
+        if called and not isinstance(module, MODULES) and not isinstance(x, nn.Parameter):
             self.seen.functions[name] = f"{called} is called as a function"
         return func(*args, **(kwargs or {}))
 
@@ -199,8 +213,8 @@ class _Functions(TorchFunctionMode):
 def _look(model: nn.Module, example: Tensor | Sequence[int]) -> _Seen:
     """What a run on an example shows."""
     seen, running = _Seen(), [("", model)]
-    # of the layer that ran last, of those that say where their channels are
-    latest: tuple[int, int] | None = None
+    # by the number of dimensions: of the layer that ran last, of those that say where their channels are
+    latest: dict[int, tuple[int, int]] = {}
 
     def enter(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         running.append((name, module))
@@ -209,15 +223,15 @@ def _look(model: nn.Module, example: Tensor | Sequence[int]) -> _Seen:
             return
         if x.ndim == 2:
             seen.layouts[name].add((x.shape[1], -1))
-        elif latest is not None and x.shape[latest[1]] == latest[0]:
-            seen.layouts[name].add(latest)
+        elif (layout := latest.get(x.ndim)) and x.shape[layout[1]] == layout[0]:
+            seen.layouts[name].add(layout)
         else:
             seen.doubts[name] = f"no layer before it says where the channels of {tuple(x.shape)} are"
 
     def leave(module: nn.Module, out: Any) -> None:
-        nonlocal latest
         running.pop()
-        latest = _layout(module, out) or latest
+        if layout := _layout(module, out):
+            latest[out.ndim] = layout
 
     for name, module in model.named_modules():
         module.register_forward_pre_hook(lambda module, inputs, name=name: enter(name, module, inputs))

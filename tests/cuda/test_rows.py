@@ -181,6 +181,10 @@ extern "C" __global__ void held(const float* row, int length, int* times) {
     if (spread.has_edge()) atomicAdd(times + spread.edge_at(), 1);
 }
 
+extern "C" __global__ void columns(const float* partial, float* total, long long parts, long long columns) {
+    companion::reduce_columns(partial, total, parts, columns);
+}
+
 extern "C" __global__ void second_stage(const float* partial, float* total, long long outer, long long channels,
                                         long long inner) {
     companion::reduce(partial, total, outer, channels, inner);
@@ -263,3 +267,20 @@ def test_the_second_stage_adds_in_double_precision_and_in_a_fixed_order(
     for threads in (32, 160, 1024):
         simulator.check_orders(places, "second_stage", (channels,), (threads,), given)
         torch.testing.assert_close(total, partial.double().sum((0, 2)).float(), rtol=1e-6, atol=0)
+
+
+@needs_simulator
+@pytest.mark.parametrize(("parts", "columns"), [(1, 1), (5, 31), (40, 33), (3, 100)])
+def test_columns_are_added_in_double_precision_and_in_a_fixed_order(
+    parts: int, columns: int, places: simulator.Module
+) -> None:
+    partial = torch.randn(parts, columns, generator=torch.Generator().manual_seed(0)) * 1e4
+    partial[0] = 1e8  # what is added to it in float32 is lost
+    total = torch.zeros(columns)
+
+    def given() -> list[object]:
+        return [partial.clone(), total, np.int64(parts), np.int64(columns)]
+
+    for warps in (1, 3, 32):
+        simulator.check_orders(places, "columns", (math.ceil(columns / 32),), (32 * warps,), given)
+        torch.testing.assert_close(total, partial.double().sum(0).float(), rtol=1e-6, atol=0)

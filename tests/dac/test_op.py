@@ -721,3 +721,27 @@ def test_every_meeting_of_a_pixel_and_a_position_happens_once() -> None:
             if 0 <= y * sh + p * dh - ph < image[2] and 0 <= x * sw + q * dw - pw < image[3]
         ]
         assert sorted(seen) == sorted(expected)
+
+
+@together("name", ["a leaf with a hook", "what was computed before", "what depends on z"])
+def test_what_an_activation_has_learned_keeps_its_history(name: str) -> None:
+    """Also where there are too many activations to hold: blocks would call its hooks once each."""
+    z, weight, bias = (torch.randn(*size, dtype=torch.float64) for size in ((400, 70), (60, 70), (60, 70)))
+    found = []
+    for function in (dac_linear, reference.linear):
+        leaf = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+        x = z.clone().requires_grad_() * 1
+        if name == "a leaf with a hook":
+            leaf.register_hook(lambda grad: 2 * grad)
+            slope = leaf
+        elif name == "what was computed before":
+            slope = leaf.exp()
+            slope.register_hook(lambda grad: grad.clamp(-1, 1))
+        else:
+            slope = leaf * x.mean()
+        y = function(x, weight, bias, lambda u, slope=slope: torch.sin(u * slope)).sum()
+        (by_x,) = torch.autograd.grad(y, x, retain_graph=True)
+        y.backward()
+        found.append((by_x, leaf.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)

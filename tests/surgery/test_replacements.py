@@ -7,7 +7,7 @@ import torch
 import torchvision
 from torch import nn
 
-from companion import AGLU, replace_activations
+from companion import AGLU, RAA, replace_activations
 from tests.together import together
 
 
@@ -163,3 +163,64 @@ def test_the_original_and_its_random_numbers_are_left_alone() -> None:
     assert all(torch.equal(one, other) for one, other in pairs)
     assert model.training
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in with_example.modules())
+
+
+def test_a_transformer_layer_of_torch_computes_the_new_activation_in_its_fused_path_too() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0, activation=nn.ReLU(), batch_first=True)
+    new, x = replace_activations(layer, {nn.ReLU: nn.Tanh}).eval(), torch.randn(2, 5, 16)
+    with torch.no_grad():
+        fused = new(x)
+    torch.testing.assert_close(fused, new(x), rtol=1e-4, atol=1e-5)
+    assert (fused - layer.eval()(x)).abs().max() > 0.01
+
+
+class Squeezed(nn.Module):
+    """A map that is multiplied by what a dense layer makes of its means."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, channels, 3, padding=1)
+        self.dense = nn.Linear(channels, channels)
+        self.act = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x)
+        activated: torch.Tensor = self.act(x * self.dense(x.mean((2, 3)))[:, :, None, None])
+        return activated
+
+
+@pytest.mark.parametrize("size", [28, 32])
+def test_the_channels_of_a_map_are_not_those_of_a_dense_layer_between(size: int) -> None:
+    new = replace_activations(Squeezed(32), {nn.ReLU: RAA}, example=(3, size, size))
+    assert (new.act.dim, new.act.weight.numel()) == (1, 32)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+
+
+class OtherBlock(Block):
+    pass
+
+
+def test_a_replaced_parent_takes_its_children_with_it() -> None:
+    model = nn.Sequential(nn.ReLU(), Block())
+    new = replace_activations(model, {Block: OtherBlock, nn.ReLU: nn.SiLU})
+    assert isinstance(new[0], nn.SiLU)
+    assert isinstance(new[1].act, nn.ReLU)
+    assert set(new.replaced.new) == {"0", "1"}
+
+
+def test_a_module_may_hold_tensors_as_plain_attributes() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean, self.act = torch.ones(4), nn.ReLU()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            activated: torch.Tensor = self.act(x - self.mean)
+            return activated
+
+    assert isinstance(replace_activations(Shifted(), {nn.ReLU: RAA}, example=(4,)).act, RAA)
