@@ -212,7 +212,7 @@ FAULTS: dict[str, dict[str, str]] = {
     "a vector too many": {"exists = vector < outer * inner;": "exists = vector <= outer * inner;"},
     "maps of the first image": {"image * channels * inner + (vector - image * inner)": "vector - image * inner"},
     "every thread's bias": {"if (channel == 0) of_chunk[channels] = sum;": "of_chunk[channels] = sum * channel;"},
-    "a column of another part": {"partial[part * columns + column]": "partial[warp * columns + column]"},
+    "only the first part of a column": {"part < parts; part += warps": "part < 1; part += warps"},
     "a slope that forgets x": {"h = g * x * slope;": "h = g * slope;"},
 }
 

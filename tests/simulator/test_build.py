@@ -65,7 +65,7 @@ def test_what_every_kernel_begins_with_is_compiled_once(
     source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(source)
-    (header,) = (cache / "simulator").glob("header-*/simulator.h.gch")
+    headers = [*(cache / "simulator").glob("header-*/simulator.h.gch")]  # one for each set of flags
     reports: list[str] = []
     original = build._run
 
@@ -77,7 +77,7 @@ def test_what_every_kernel_begins_with_is_compiled_once(
     monkeypatch.setattr(build, "_run", run)
     source.write_text(SOURCE.replace("*=", "+="))
     load(source)
-    assert f"! {header}" in reports[0]
+    assert [header for header in headers if f"! {header}" in reports[0]]
 
 
 def test_a_change_of_an_included_file_is_noticed(source: Path) -> None:
