@@ -145,13 +145,15 @@ def transformed() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or _traced()
 
 
-_TRACERS = (torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FUNCTIONAL)
+_PROXY, _FUNCTIONAL = torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FUNCTIONAL
 
 
 def _traced() -> bool:
     """Whether make_fx, AOTAutograd or torch.jit.trace writes down what is computed: a launch would be lost."""
-    return torch._C._get_tracing_state() is not None or any(
-        torch._C._get_dispatch_mode(key) is not None for key in _TRACERS
+    return (
+        torch._C._get_dispatch_mode(_PROXY) is not None
+        or torch._C._get_dispatch_mode(_FUNCTIONAL) is not None
+        or torch._C._get_tracing_state() is not None
     )
 
 
