@@ -162,6 +162,11 @@ def batched(grad: torch.Tensor) -> bool:
     return torch._C._functorch.is_legacy_batchedtensor(grad)
 
 
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float64 for float64, float32 for everything shorter."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """``x`` in another dtype. A conversion to the same dtype is left out, not left to ``x.to``: inside an
     ``autograd.Function``, the compiler of torch 2.11 returns zero gradients where it sees one."""
@@ -338,6 +343,16 @@ def memory_order(x: torch.Tensor) -> list[int] | None:
     strides = x.stride()
     order = sorted(range(x.ndim), key=lambda d: (-strides[d], d))
     return order if x.permute(order).is_contiguous() else None
+
+
+def in_order_of_memory(x: Tensor, dim: int, compute: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """``compute(x, dim)`` with the dimensions of a dense tensor in the order in which they lie, channels-last or
+    transposed as they are: nothing is copied, and the result lies as ``x`` does."""
+    order = memory_order(x)
+    if order is None:
+        return compute(x, dim)
+    result = compute(x.permute(order), order.index(dim % x.ndim))
+    return result.permute([order.index(d) for d in range(x.ndim)])
 
 
 def check_floating(name: str, value: torch.Tensor) -> None:

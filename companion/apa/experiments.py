@@ -61,12 +61,11 @@ from torch.autograd.function import once_differentiable
 from companion.analysis import attention_entropy, ks_distance, skewness
 from companion.apa.layers import AGLU, APA, ChannelAttention
 from companion.apa.op import apa
-from companion.apa.reference import compute_dtype
 from companion.baselines import PReLU
 from companion.datasets import frequent_and_rare
 from companion.experiments import Case, Experiment, Job, Row, grid, register
 from companion.experiments.classification import Fitted, fit, validation_accuracy
-from companion.operator import cast
+from companion.operator import cast, compute_dtype
 from companion.training import evaluate, predict
 
 __all__ = ["PublishedGradientAGLU"]

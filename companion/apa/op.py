@@ -14,8 +14,9 @@ from companion.operator import (
     check_floating,
     check_parameter,
     choose,
+    compute_dtype,
     differentiable,
-    memory_order,
+    in_order_of_memory,
     overridable,
     transformed,
 )
@@ -133,20 +134,18 @@ def _apply(z: Tensor, kappa: Parameter, lam: Parameter, dim: int, gated: bool) -
     check_floating("z", z)
     check_parameter("kappa", kappa, z, dim)
     check_parameter("lam", lam, z, dim, minimum=0.0)
-    if not transformed():
-        order = memory_order(z)
-        if order is not None:  # channels-last, or transposed: compute in the order of memory, and keep it
-            dim = order.index(dim % z.ndim) if z.ndim else dim
-            result = _apply(z.permute(order), kappa, lam, dim, gated)
-            return result.permute([order.index(d) for d in range(z.ndim)])
-    return FUNCTION(z, _broadcastable(kappa, z, dim), _broadcastable(lam, z, dim), gated)
+
+    def compute(z: Tensor, dim: int) -> Tensor:
+        return FUNCTION(z, _broadcastable(kappa, z, dim), _broadcastable(lam, z, dim), gated)
+
+    return compute(z, dim) if transformed() else in_order_of_memory(z, dim, compute)
 
 
 def _broadcastable(parameter: Parameter, z: Tensor, dim: int) -> Parameter:
     """In the dtype of the computation, with the shape that broadcasts against z."""
     if not isinstance(parameter, Tensor):
         return float(parameter)
-    parameter = cast(parameter, reference.compute_dtype(z.dtype))
+    parameter = cast(parameter, compute_dtype(z.dtype))
     if parameter.ndim == 0:
         # κ and λ may be one tensor: the compiler of torch 2.11 then loses one of its two gradients, unless it sees two
         return parameter.view(()) if torch.compiler.is_compiling() else parameter
@@ -159,12 +158,12 @@ def _broadcastable(parameter: Parameter, z: Tensor, dim: int) -> Parameter:
 
 
 def _forward(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
-    x = cast(z, reference.compute_dtype(z.dtype))
+    x = cast(z, compute_dtype(z.dtype))
     return cast(reference.value(x, reference.curve(x, kappa, lam), gated), z.dtype)
 
 
 def _first(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> reference.First:
-    return reference.first(reference.curve(cast(z, reference.compute_dtype(z.dtype)), kappa, lam), gated)
+    return reference.first(reference.curve(cast(z, compute_dtype(z.dtype)), kappa, lam), gated)
 
 
 def _reduce(gradient: Tensor, parameter: Parameter) -> Tensor | None:
@@ -191,7 +190,7 @@ def _double_backward(
     gated: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """The gradients of g, z, κ, λ for the map (g, z, κ, λ) → (g f_z, Σ g f_κ, Σ g f_λ)."""
-    c = reference.curve(cast(z, reference.compute_dtype(z.dtype)), kappa, lam)
+    c = reference.curve(cast(z, compute_dtype(z.dtype)), kappa, lam)
     f, f2 = reference.first(c, gated), reference.second(c, gated)
     g = cast(grad, c.z.dtype)
     zero = torch.zeros_like(c.z)
@@ -218,7 +217,7 @@ def _gradients_tangent(
     gated: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The directional derivative of the map (g, z, κ, λ) → (g f_z, Σ g f_κ, Σ g f_λ)."""
-    c = reference.curve(cast(z, reference.compute_dtype(z.dtype)), kappa, lam)
+    c = reference.curve(cast(z, compute_dtype(z.dtype)), kappa, lam)
     f, f2 = reference.first(c, gated), reference.second(c, gated)
     g = cast(grad, c.z.dtype)
     zero = torch.zeros_like(c.z)

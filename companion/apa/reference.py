@@ -64,11 +64,6 @@ LIMITS = {
 }
 
 
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float64 for float64, float32 for everything shorter."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def _clamp(value: Parameter, lowest: float, highest: float) -> Parameter:
     if isinstance(value, Tensor):
         return value.clamp(lowest, highest)

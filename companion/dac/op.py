@@ -16,6 +16,7 @@ from companion.operator import (
     cast,
     check_floating,
     choose,
+    compute_dtype,
     differentiable,
     image_format,
     opaque,
@@ -267,11 +268,11 @@ def _apply(
     geometry: Geometry | None,
 ) -> Tensor:
     operands = z, cast(weight, z.dtype), cast(bias, z.dtype), activation, geometry
-    if torch.compiler.is_compiling():
-        return _uncompiled(*operands) if callable(activation) else FUNCTION(*operands)
-    if transformed():
-        return FUNCTION(*operands)
-    return _eager(*operands)
+    if not transformed():
+        return _eager(*operands)
+    if callable(activation) and torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active():
+        return _uncompiled(*operands)
+    return FUNCTION(*operands)
 
 
 def _eager(
@@ -327,7 +328,7 @@ def _plain(
 ) -> Tensor:
     """The differentiable formula, which holds every activation."""
     phi = activation if callable(activation) else ACTIVATIONS[activation]
-    dtype = reference.compute_dtype(z.dtype)
+    dtype = compute_dtype(z.dtype)
     x, w, b = (cast(operand, dtype) for operand in (z, weight, bias))
     f = reference.linear(x, w, b, phi) if geometry is None else reference.conv2d(x, w, b, phi, geometry)
     return cast(f, z.dtype)

@@ -25,7 +25,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from companion.activations import PULL_BACKS, Activation, activated
-from companion.operator import cast, image_format
+from companion.operator import cast, compute_dtype, image_format
 
 PAD_ORDERS = ("after", "before")
 
@@ -49,11 +49,6 @@ def output_size(z: Tensor, weight: Tensor, geometry: Geometry) -> tuple[int, int
         for d in (0, 1)
     )
     return height, width
-
-
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float64 for float64, float32 for everything shorter."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 # --- differentiable ----------------------------------------------------------------------------------------------

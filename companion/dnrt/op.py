@@ -14,8 +14,9 @@ from companion.operator import (
     cast,
     check_floating,
     choose,
+    compute_dtype,
     differentiable,
-    memory_order,
+    in_order_of_memory,
     overridable,
     transformed,
     without_autocast,
@@ -84,7 +85,7 @@ def raa(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate = "gelu", dim: int =
     tensor([[-0.0013,  0.0000,  1.0000]])
     """
     _check(x, weight, bias, gate, dim)
-    dtype = reference.compute_dtype(x.dtype)
+    dtype = compute_dtype(x.dtype)
     w, b = cast(weight, dtype), cast(bias, dtype).view(1)
     dim %= x.ndim
     if callable(gate) or x.numel() == 0:
@@ -92,12 +93,7 @@ def raa(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate = "gelu", dim: int =
             return _plain(x, w, b, gate, dim)
     if transformed():
         return FUNCTION(x, w, b, gate, dim)
-    order = memory_order(x)
-    if order is None:
-        return FUNCTION(x, w, b, gate, dim)
-    # channels-last, or transposed: compute in the order of memory, and keep it
-    y = FUNCTION(x.permute(order), w, b, gate, order.index(dim))
-    return y.permute([order.index(d) for d in range(x.ndim)])
+    return in_order_of_memory(x, dim, lambda ordered, at: FUNCTION(ordered, w, b, gate, at))
 
 
 def check_gate(gate: Gate) -> None:

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from companion.operator import compute_dtype
+
 #: The gates by name, in the order of the numbers by which the kernels know them.
 GATES = ("gelu", "silu", "relu")
 
@@ -32,11 +34,6 @@ _TAIL = (
     *(1.39621307e-1, 1.39863515e-1, 1.19821288e-1, 1.05552501e-1, -2.32123510e-2),
     *(1.59319692e-1, -2.55839029e-1, 1.44030919e-1, -2.91578856e-2),
 )
-
-
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float64 for float64, float32 for everything shorter."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def gated(u: Tensor, gate: str) -> Tensor:

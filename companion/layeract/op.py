@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from companion.layeract import kernel, reference
-from companion.operator import cast, check_floating, choose, differentiable, overridable, transformed
+from companion.operator import cast, check_floating, choose, compute_dtype, differentiable, overridable, transformed
 
 SCALES = ("sigmoid", "hardsigmoid")
 
@@ -198,7 +198,7 @@ def _plain(y: Tensor, hard: bool, alpha: float, unbiased: bool) -> Tensor:
 
 
 def _value(y: Tensor, within: tuple[int, ...], hard: bool, alpha: float, unbiased: bool) -> Tensor:
-    x = cast(y, reference.compute_dtype(y.dtype))
+    x = cast(y, compute_dtype(y.dtype))
     return cast(reference.value(x, within, hard, alpha, unbiased), y.dtype)
 
 
@@ -229,7 +229,7 @@ def _backward(
     elif saved and _lean(y):
         dy = reference.backward_in_chunks(grad.contiguous(), y, saved[0], hard, unbiased)
     else:  # also where the backend was changed between the passes
-        dtype = reference.compute_dtype(y.dtype)
+        dtype = compute_dtype(y.dtype)
         dy = cast(reference.gradient(cast(grad, dtype), cast(y, dtype), hard, alpha, unbiased), y.dtype)
     return dy, None, None, None
 

@@ -28,11 +28,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float64 for float64, float32 for everything shorter."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def row_length(y: Tensor, dims: tuple[int, ...]) -> int:
     """The number of elements that are normalised together."""
     return math.prod([y.shape[dim] for dim in dims])
