@@ -225,9 +225,8 @@ def differentiable(
 
         @staticmethod
         def forward(ctx: Any, count: int, *given: Any) -> Tensor:
-            operands = given[:count]
-            with without_autocast(_device_of(operands)):
-                result, saved = forward(*operands)
+            result: Tensor
+            result, saved = _exactly(forward, given[:count])
             ctx.count = count
             ctx.others = [_TENSOR if isinstance(x, Tensor) else x for x in given]
             ctx.save_for_backward(*(x for x in given if isinstance(x, Tensor)), *saved)
@@ -240,21 +239,19 @@ def differentiable(
             operands, captured, needs = given[: ctx.count], given[ctx.count :], ctx.needs_input_grad[1:]
             if torch.is_grad_enabled() or transformed() or batched(grad) or has_tangent(grad):
                 return None, *_gradients_through(plain, grad, operands, captured, needs)
-            with without_autocast(grad.device.type):
-                return None, *backward(grad, needs, tuple(tensors), *given)
+            return None, *_exactly(backward, (grad, needs, tuple(tensors), *given))
 
     def function(*operands: Any, captured: tuple[Tensor, ...] = ()) -> Tensor:
+        result: Tensor
         if torch._C._are_functorch_transforms_active() or any(map(has_tangent, operands)):
-            chosen = plain
+            result = _exactly(plain, operands)
         elif torch.compiler.is_compiling():
-            chosen = plain if compiled is None else compiled
+            result = _exactly(compiled or plain, operands)
         elif _traced():
-            chosen = plain
+            result = _exactly(plain, operands)
         else:
-            result: Tensor = Eager.apply(len(operands), *operands, *captured)
-            return result
-        with without_autocast(_device_of(operands)):
-            return chosen(*operands)
+            result = Eager.apply(len(operands), *operands, *captured)
+        return result
 
     return function
 
@@ -262,13 +259,19 @@ def differentiable(
 _TENSOR = object()
 
 
-def _device_of(operands: Sequence[Any]) -> str:
-    return next(x.device.type for x in operands if isinstance(x, Tensor))
+def _exactly(compute: Callable[..., Any], given: Sequence[Any]) -> Any:
+    """The result without autocast; the first of what is given is a tensor."""
+    if not torch._C._is_any_autocast_enabled():
+        return compute(*given)
+    with without_autocast(given[0].device.type):
+        return compute(*given)
 
 
 def has_tangent(x: Any) -> bool:
     """Whether forward-mode differentiation is looking."""
-    return isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
+    if forward_ad._current_level < 0 or not isinstance(x, Tensor):
+        return False
+    return forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
 
 
 class _Alias(torch.autograd.Function):
@@ -348,7 +351,7 @@ def memory_order(x: torch.Tensor) -> list[int] | None:
 def in_order_of_memory(x: Tensor, dim: int, compute: Callable[[Tensor, int], Tensor]) -> Tensor:
     """``compute(x, dim)`` with the dimensions of a dense tensor in the order in which they lie, channels-last or
     transposed as they are: nothing is copied, and the result lies as ``x`` does."""
-    order = memory_order(x)
+    order = None if x.is_contiguous() or transformed() else memory_order(x)
     if order is None:
         return compute(x, dim)
     result = compute(x.permute(order), order.index(dim % x.ndim))

@@ -18,7 +18,6 @@ from companion.operator import (
     differentiable,
     in_order_of_memory,
     overridable,
-    transformed,
 )
 
 Parameter: TypeAlias = float | Tensor
@@ -138,7 +137,7 @@ def _apply(z: Tensor, kappa: Parameter, lam: Parameter, dim: int, gated: bool) -
     def compute(z: Tensor, dim: int) -> Tensor:
         return FUNCTION(z, _broadcastable(kappa, z, dim), _broadcastable(lam, z, dim), gated)
 
-    return compute(z, dim) if transformed() else in_order_of_memory(z, dim, compute)
+    return in_order_of_memory(z, dim, compute)
 
 
 def _broadcastable(parameter: Parameter, z: Tensor, dim: int) -> Parameter:

@@ -40,8 +40,8 @@ class RAA(nn.Module):
 
     Shape
     -----
-    Input of floating dtype with d elements along ``dim``, output the same. Chapter: *DNRT*
-    (``book/mechanisms/dnrt``).
+    Input of floating dtype with d elements along ``dim``, output the same. The chapter, *DNRT*, is not
+    written yet.
 
     References
     ----------

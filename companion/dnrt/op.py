@@ -18,7 +18,6 @@ from companion.operator import (
     differentiable,
     in_order_of_memory,
     overridable,
-    transformed,
     without_autocast,
 )
 
@@ -46,7 +45,7 @@ def raa(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate = "gelu", dim: int =
         One number, of shape () or (1,).
     gate : {"gelu", "silu", "relu"} or callable
         :math:`\Phi`, the sigmoid, or the unit step, so that :math:`x\,[x + \mathbf w^{\mathsf T}\mathbf x + b > 0]`; or
-        any elementwise function of a tensor, of what it has learned too.
+        any elementwise function of a tensor; what that has learned gets its gradient.
     dim : int
         Where the elements of a vector lie: −1 for tokens, 1 for images (N, C, H, W).
 
@@ -68,7 +67,7 @@ def raa(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate = "gelu", dim: int =
     Differentiable twice and more. Saved are ``x`` and one number for each vector; with a gate that is a function,
     whatever autograd saves. Images are taken as they lie, channels-last or not, without a permuted copy. The slope of
     the unit step is 0 everywhere, so with "relu" no gradient reaches ``weight`` and ``bias``. Φ keeps its small values:
-    they are right relative to themselves. Chapter: *DNRT* (``book/mechanisms/dnrt``), equation ``eq-dnrt-raa``.
+    they are right relative to themselves. The chapter, *DNRT*, is not written yet.
 
     References
     ----------
@@ -91,8 +90,6 @@ def raa(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate = "gelu", dim: int =
     if callable(gate) or x.numel() == 0:
         with without_autocast(x.device.type):
             return _plain(x, w, b, gate, dim)
-    if transformed():
-        return FUNCTION(x, w, b, gate, dim)
     return in_order_of_memory(x, dim, lambda ordered, at: FUNCTION(ordered, w, b, gate, at))
 
 
