@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from companion import count
 from companion.dnrt.layers import RAA
 from companion.dnrt.op import raa
 
@@ -58,3 +59,10 @@ def test_what_it_prints() -> None:
 def test_bad_arguments(arguments: dict[str, object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         RAA(**arguments)  # type: ignore[arg-type]
+
+
+def test_it_costs_a_layer_of_one_output_for_each_vector() -> None:
+    assert [row.flops for row in count(nn.Sequential(nn.Linear(4, 6), RAA(6)), (4,)).layers] == [54, 13]
+    maps = count(nn.Sequential(nn.Conv2d(3, 5, 1, bias=False), RAA(5, dim=1)), (3, 2, 4))
+    assert [row.flops for row in maps.layers] == [2 * 3 * 5 * 8, 8 * 11]
+    assert not maps.unknown
