@@ -241,12 +241,14 @@ def differentiable(
                 return None, *_gradients_through(plain, grad, operands, captured, needs)
             return None, *_exactly(backward, (grad, needs, tuple(tensors), *given))
 
+    seen = plain if compiled is None else compiled
+
     def function(*operands: Any, captured: tuple[Tensor, ...] = ()) -> Tensor:
         result: Tensor
         if torch._C._are_functorch_transforms_active() or any(map(has_tangent, operands)):
             result = _exactly(plain, operands)
         elif torch.compiler.is_compiling():
-            result = _exactly(compiled or plain, operands)
+            result = _exactly(seen, operands)
         elif _traced():
             result = _exactly(plain, operands)
         else:
