@@ -14,7 +14,7 @@ from companion.dac.layers import DACConv2d, DACLinear
 from companion.dnrt.layers import RAA
 from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
 from companion.operator import backend
-from companion.surgery import replace_activations
+from companion.surgery import replace_activations, restore_activations
 from companion.training import parameter_groups
 
 __version__ = "0.1.0"
@@ -37,6 +37,7 @@ __all__ = [
     "functional",
     "parameter_groups",
     "replace_activations",
+    "restore_activations",
     "to_dac",
     "to_multibias",
     "warmup",

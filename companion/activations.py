@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-__all__ = ["ACTIVATIONS", "MODULES", "PULL_BACKS", "Activation", "activated", "check_activation", "softplus"]
+__all__ = [
+    "ACTIVATIONS",
+    "FUNCTIONS",
+    "KINDS",
+    "MODULES",
+    "PULL_BACKS",
+    "Activation",
+    "activated",
+    "check_activation",
+    "kind_of",
+    "named",
+    "softplus",
+]
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -36,6 +49,65 @@ ACTIVATIONS: dict[str, Activation] = {
 MODULES: tuple[type[nn.Module], ...] = tuple(
     getattr(nn.modules.activation, name) for name in nn.modules.activation.__all__ if name != "MultiheadAttention"
 )
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+_KINDS = {_plain(kind.__name__): kind for kind in MODULES}
+_SPELT = {"leakyrelu": "leaky_relu", "logsoftmax": "log_softmax"}
+_NAMES = {kind: _SPELT.get(plain, plain) for plain, kind in _KINDS.items()}
+
+#: Of torch's kinds of activations, the module by the name of the function, such as "leaky_relu".
+KINDS: dict[str, type[nn.Module]] = {name: kind for kind, name in _NAMES.items()}
+
+#: The name of the kind by whatever torch has to call it: functions, and the names of methods.
+FUNCTIONS: dict[Any, str] = {
+    found: kind
+    for kind in KINDS
+    for name in (kind, f"{kind}_")
+    for found in (getattr(F, name, None), getattr(torch, name, None), name if hasattr(Tensor, name) else None)
+    if found is not None
+} | {torch.special.expit: "sigmoid"}
+
+# What other libraries put before and behind the names of activations, and what they call otherwise.
+_BEFORE, _BEHIND = r"(pytorch|new|fast|quick|accurate)?", r"(activation|me|jit)?"
+_OTHERWISE = {"swish": "silu", "gelutanh": "gelu"}
+
+
+def kind_of(module: nn.Module) -> str | None:
+    """The kind of activation that a module is.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Of one of torch's classes, of a class that inherits from one, or of one that another library calls so, such as
+        timm's ``Swish`` or the ``NewGELUActivation`` of transformers.
+
+    Returns
+    -------
+    str or None
+        A name in `KINDS`.
+
+    Examples
+    --------
+    >>> kind_of(nn.LeakyReLU()), kind_of(nn.Linear(2, 3))
+    ('leaky_relu', None)
+    """
+    for base in type(module).__mro__:
+        if base in _NAMES:
+            return _NAMES[base]
+    return named(type(module).__name__)
+
+
+def named(name: str) -> str | None:
+    """The kind of activation that a name means, however it is spelt: "LeakyReLU", "leaky_relu", "Swish"."""
+    match = re.fullmatch(rf"{_BEFORE}(.+?){_BEHIND}", _plain(name))
+    plain = match.group(2) if match else ""
+    kind = _KINDS.get(_plain(_OTHERWISE.get(plain, plain)))
+    return None if kind is None else _NAMES[kind]
+
 
 _aten = torch.ops.aten
 

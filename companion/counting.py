@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from companion import activations, rooms
-from companion.rehearsal import example_of, rehearse
+from companion.rehearsal import call, example_of, rehearse
 
 __all__ = ["Count", "LayerCount", "conv2d_flops", "count", "declare", "free", "linear_flops"]
 
@@ -385,10 +385,11 @@ def _run(model: nn.Module, input_shape: Sequence[int]) -> _Ledger:
             lambda module, args, kwargs, name=name: ledger.enter(name, module, args, kwargs), with_kwargs=True
         )
         module.register_forward_hook(lambda *_: ledger.leave(), always_call=True)
-    x = example_of(model, input_shape)
+    arguments = example_of(model, input_shape)
+    empty = any(isinstance(x, FakeTensor) for x in tree_leaves(arguments))
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
-    with counter, _Witness(ledger, formulas), _Calls(ledger, isinstance(x, FakeTensor)):
-        model(x)
+    with counter, _Witness(ledger, formulas), _Calls(ledger, empty):
+        call(model, arguments)
     return ledger
 
 

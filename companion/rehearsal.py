@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
-__all__ = ["example_of", "rehearse"]
+__all__ = ["Example", "call", "example_of", "rehearse"]
 
 T = TypeVar("T")
+
+#: What a network is run on: the shape of one example without the batch, such as (C, H, W); a tensor; a tuple of all
+#: arguments; or a dictionary of arguments by their names.
+Example: TypeAlias = Sequence[int] | Tensor | tuple[Any, ...] | Mapping[str, Any]
 
 
 def rehearse(model: nn.Module, work: Callable[[nn.Module], T]) -> T:
     """Let some work run a copy of a network in evaluation mode, whose tensors hold no numbers.
 
-    Only if the network decides by the values of tensors does a copy run that has them. The network itself is not
-    touched; what the work does to the copy, such as hooks, goes with it.
+    Only if that fails, as when the network decides by the values of tensors, does a copy run that has them. The network
+    itself is not touched; what the work does to the copy, such as hooks, goes with it.
 
     Parameters
     ----------
@@ -32,24 +39,29 @@ def rehearse(model: nn.Module, work: Callable[[nn.Module], T]) -> T:
     object
         What the work returns.
     """
-    from torch._subclasses.fake_tensor import (
-        DataDependentOutputException,
-        DynamicOutputShapeException,
-        FakeTensorMode,
-        UnsupportedFakeTensorException,
-    )
+    from torch._subclasses import fake_tensor
 
-    impossible = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)  # tensors that are plain attributes of a module
+    mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)  # tensors that are plain attributes of a module
     try:
         # deepcopy takes for copied what is in its memory: the copy holds no numbers.
         tensors = [*model.parameters(), *model.buffers()]
         replica = copy.deepcopy(model, {id(tensor): _without_numbers(tensor, mode) for tensor in tensors}).eval()
-        with mode, torch.no_grad():
+        with _silent(fake_tensor.log), mode, torch.no_grad():
             return work(replica)
-    except impossible:
+    except Exception:  # torch has many for what is impossible without numbers, and libraries add theirs
         with torch.no_grad():
             return work(copy.deepcopy(model).eval())
+
+
+@contextlib.contextmanager
+def _silent(log: logging.Logger) -> Iterator[None]:
+    """Torch would print the failure of every attempt."""
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _without_numbers(tensor: Tensor, mode: Any) -> Tensor:
@@ -57,7 +69,36 @@ def _without_numbers(tensor: Tensor, mode: Any) -> Tensor:
     return nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
 
 
-def example_of(model: nn.Module, input_shape: Sequence[int]) -> Tensor:
-    """Zeros: a batch of one example, on the device of a network and in its dtype."""
+def example_of(model: nn.Module, example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a network: a shape becomes zeros, a batch of one, on the network's device and in its dtype."""
+    if isinstance(example, Tensor):
+        return (example.clone(),), {}
+    if isinstance(example, Mapping):
+        return (), _cloned(dict(example))
+    if not all(isinstance(size, int) for size in example):
+        return tuple(_cloned(list(example))), {}
     like = next((p for p in (*model.parameters(), *model.buffers()) if p.is_floating_point()), torch.empty(0))
-    return torch.zeros(1, *input_shape, dtype=like.dtype, device=like.device)
+    return (torch.zeros(1, *example, dtype=like.dtype, device=like.device),), {}
+
+
+def _cloned(arguments: Any) -> Any:
+    """Without numbers, where there are none."""
+    return tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, arguments)
+
+
+def call(model: nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+    """The network's result; an error names the module that raised it. The network keeps the hooks that it gets here."""
+    running: list[tuple[str, nn.Module, tuple[Any, ...]]] = []
+    for name, module in model.named_modules():
+        module.register_forward_pre_hook(lambda module, given, name=name: running.append((name, module, given)))
+        module.register_forward_hook(lambda *_: running.pop() and None)
+    args, kwargs = arguments
+    try:
+        return model(*args, **kwargs)
+    except Exception as error:
+        if not running:
+            raise
+        name, module, given = running[-1]
+        shapes = ", ".join(str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__ for x in given)
+        where = f"module {name!r}, a {type(module).__name__}," if name else f"the {type(module).__name__}"
+        raise ValueError(f"model: {where} cannot take {shapes} ({type(error).__name__}: {error})") from error

@@ -467,8 +467,8 @@ def test_activations_with_learned_parameters_need_no_numbers(monkeypatch: pytest
 
 
 def test_an_error_in_the_network_comes_through_and_nothing_is_left_behind() -> None:
-    with pytest.raises(RuntimeError):
-        count(nn.Linear(3, 3), (4,))
+    with pytest.raises(ValueError, match=r"model: module '1', a Linear, cannot take \(1, 4\) \(RuntimeError: .*"):
+        count(nn.Sequential(nn.ReLU(), nn.Linear(3, 3)), (4,))
     assert torch.equal(DACLinear(3, 2)(torch.full((1, 3), -1.0)), torch.zeros(1, 2))
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 import companion
-from companion.rehearsal import example_of, rehearse
+from companion.rehearsal import call, example_of, rehearse
 
 
 class ByValue(nn.Module):
@@ -21,11 +21,11 @@ def test_only_who_decides_by_values_gets_numbers(model: nn.Module, runs: list[bo
     tried = []
 
     def work(replica: nn.Module) -> torch.Size:
-        x = example_of(replica, (3,))
-        tried.append(isinstance(x, FakeTensor))
+        arguments = example_of(replica, (3,))
+        tried.append(isinstance(arguments[0][0], FakeTensor))
         assert not torch.is_grad_enabled()
         assert not replica.training
-        return replica(x).shape
+        return call(replica, arguments).shape
 
     assert rehearse(model.train(), work)[0] == 1
     assert tried == runs
@@ -47,12 +47,13 @@ def test_the_network_is_not_touched_and_tied_weights_stay_tied() -> None:
 
 
 def test_an_example_has_the_dtype_of_the_network() -> None:
-    assert example_of(nn.Linear(3, 2).to(torch.bfloat16), (7, 3)).dtype == torch.bfloat16
-    assert example_of(nn.ReLU(), (7, 3)).shape == (1, 7, 3)
+    (x,), _ = example_of(nn.Linear(3, 2).to(torch.bfloat16), (7, 3))
+    assert (x.dtype, x.shape) == (torch.bfloat16, (1, 7, 3))
+    assert example_of(nn.ReLU(), (7, 3))[0][0].dtype == torch.float32
 
 
 @pytest.mark.parametrize("layer", [companion.AGLU(), companion.LASiLU(), companion.DACLinear(3, 3)])
 @pytest.mark.parametrize("chosen", ["auto", "torch", "simulator"])
 def test_whatever_backend_is_chosen_no_kernel_reads_numbers_that_are_not_there(chosen: str, layer: nn.Module) -> None:
     with companion.backend(chosen):
-        assert rehearse(layer, lambda replica: replica(example_of(replica, (3,))).shape) == (1, 3)
+        assert rehearse(layer, lambda replica: call(replica, example_of(replica, (3,))).shape) == (1, 3)

@@ -1,24 +1,30 @@
-"""Activations replaced by others."""
+"""Activations replaced by others, and put back."""
 
 from __future__ import annotations
 
 import copy
+import fnmatch
 import functools
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import nn
+from torch.nn import functional as F
 
-from companion.activations import MODULES
-from companion.rehearsal import example_of, rehearse
-from companion.surgery.tracing import FUNCTIONS
+from companion import rooms
+from companion.activations import KINDS, MODULES, kind_of, named
+from companion.rehearsal import Example, rehearse
+from companion.surgery.functions import Called, attributes, call_modules, called_functions
+from companion.surgery.layouts import Seen, look
 
-__all__ = ["Replaced", "replace_activations"]
+__all__ = ["Replaced", "replace_activations", "restore_activations"]
+
+Key = type[nn.Module] | str
+Make = Callable[..., nn.Module] | str
 
 
 @dataclass(frozen=True)
@@ -30,104 +36,369 @@ class Replaced:
     new : dict
         By the name of a module, what stands there now.
     left : dict
-        By the name of a module, why an activation stays there: it is one of another class, it cannot be given the
-        number of its channels, or it is called as a function.
+        By the name of a module, why an activation stays there.
+    parameters : (int, int)
+        How many the network had before, and has now.
     """
 
     new: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    parameters: tuple[int, int] = (0, 0)
+    _was: dict[str, str] = field(default_factory=dict, repr=False)
+    _undo: list[Callable[[nn.Module], None]] = field(default_factory=list, repr=False, compare=False)
 
     def __str__(self) -> str:
-        """Return a line for every activation."""
-        lines = [f"{name or '(itself)'}: {what}" for name, what in self.new.items()]
-        return "\n".join([*lines, *(f"{name or '(itself)'}: left; {why}" for name, why in self.left.items())])
+        """Return a line for all activations that are alike, one for all that stay for one reason, and the cost."""
+        new = {name: f"{self._was[name]} → {what}" for name, what in self.new.items()}
+        left = {name: f"stays, {why}" for name, why in self.left.items()}
+        before, now = self.parameters
+        return "\n".join([*_alike(new), *_alike(left), f"parameters: {before:,} → {now:,}"])
+
+
+def _alike(said: Mapping[str, str]) -> list[str]:
+    """A line for all names of which the same is said: three of them, and how many there are."""
+    names = defaultdict(list)
+    for name, what in said.items():
+        names[what].append(name or "(itself)")
+    return [
+        f"{what}: {', '.join(few[:3])}" + (f", …, {len(few)} in all" if len(few) > 3 else "")
+        for what, few in names.items()
+    ]
 
 
 def replace_activations(
     model: nn.Module,
-    replacements: Mapping[type[nn.Module], Callable[..., nn.Module]],
-    example: Tensor | Sequence[int] | None = None,
+    replacements: Mapping[Key, Make],
+    example: Example | None = None,
+    *,
+    where: str | Callable[[str, nn.Module], bool] = "*",
+    strict: bool = False,
+    inplace: bool = False,
 ) -> nn.Module:
-    """Return a copy of a network in which modules of some classes are replaced by new ones.
+    """Replace the activations of a network by new ones.
 
     Parameters
     ----------
     model : nn.Module
-        Any network. It stays as it is.
+        Any network. It stays as it is, unless `inplace` is given.
     replacements : mapping
-        From a class, whose subclasses are left alone, to what makes a new module: a class or a function. If it has a
-        parameter ``channels``, it is given the number of channels of what the module sees, and by ``dim``, if it has
-        that parameter too, the dimension along which they lie: −1 after a dense layer, 1 after a convolution. A module
-        that the network holds in several places, or calls several times, gets one successor.
-    example : Tensor or sequence of int, optional
-        An input, or the shape of one example without the batch, such as (C, H, W). The network runs once on tensors of
-        these shapes that hold no numbers. Only ``channels`` needs it; with it, activations that are called as functions
-        are found, too.
+        From a class of modules, or a name such as "relu", to what makes a new module: a class, a function, or a name
+        such as "aglu". Of torch's activations every form is meant: subclasses, modules that another library calls so
+        (timm's ``Swish`` is a "silu"), and calls of functions. If what makes it has a parameter ``channels``, it is
+        given the number of channels of what the module sees, and by ``dim``, if it has that parameter too, the
+        dimension along which they lie: −1 after a dense layer, 1 after a convolution. A module that the network holds
+        in several places, or calls several times, gets one successor.
+    example : Tensor, sequence of int, tuple or mapping, optional
+        An input, the shape of one example without the batch, such as (C, H, W), or all arguments. The network runs once
+        on tensors of these shapes that hold no numbers. Only ``channels`` needs it; with it, the report knows all
+        functions that are called.
+    where : str or callable, optional
+        Which modules may be replaced: a pattern of names, such as ``"layer4.*"``, or a function of a name and a module.
+    strict : bool
+        Replace only modules that are of exactly the class.
+    inplace : bool
+        Change the network itself. `restore_activations` undoes it.
 
     Returns
     -------
     nn.Module
-        Of the class of `model`. The new modules are on the device of its first parameter, with its dtype. Its attribute
-        ``replaced``, a `Replaced`, says what was replaced, what was left, and why.
+        The copy, or the network itself. Its attribute ``replaced``, a `Replaced`, says what was replaced, what stays
+        and why, and what it costs; ``print`` shows it. New modules have the device and the dtype of its first
+        parameter.
 
     Raises
     ------
     TypeError
-        If a replacement is a module instead of something that makes one.
+        If a replacement is a module instead of something that makes one, or a key is not a class of modules.
     ValueError
-        If nothing is replaced, the error says why; or if ``channels`` is wanted without an example.
+        If a name is not known; if nothing is replaced, the error says why; or if ``channels`` is wanted without an
+        example.
+
+    Notes
+    -----
+    A call of a function is found where torch.fx can write down what its module does, with the modules inside as they
+    are. That module is of a subclass then, whose ``forward`` is what torch.fx wrote. Where it cannot, because the
+    module decides by its input or has optional arguments, the report says so.
+
+    A new activation gives new memory. A network that reads what an activation with ``inplace=True`` has overwritten, by
+    another name than that of its result, reads something else now.
 
     Examples
     --------
     >>> from companion import AGLU
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Sigmoid())
-    >>> print(replace_activations(model, {nn.ReLU: AGLU}).replaced)
-    1: AGLU(num_parameters=1, dim=1, init='near_one')
-    4: left; no replacement of Sigmoid is given
+    >>> print(replace_activations(model, {"relu": "aglu"}).replaced)
+    ReLU → AGLU(num_parameters=1, dim=1, init='near_one'): 1
+    stays, no replacement of Sigmoid is given: 4
+    parameters: 224 → 226
     >>> per_channel = {nn.ReLU: lambda channels, dim: AGLU(channels, dim)}
     >>> replace_activations(model, per_channel, example=(3, 32, 32))[1]
     AGLU(num_parameters=8, dim=1, init='near_one')
     """
-    wanted = {kind: _wanted(make) for kind, make in replacements.items()}
-    if any(wanted.values()) and example is None:
-        kind = next(kind for kind in wanted if wanted[kind])
-        raise ValueError(f"example: got None, but what replaces {kind.__name__} wants the number of channels")
-    seen = _Seen() if example is None else rehearse(model, functools.partial(_look, example=example))
-    model = copy.deepcopy(model)
+    rules = _Rules(replacements, where, strict)
+    if example is None and (wanting := rules.wanting()):
+        raise ValueError(f"example: got None, but what replaces {wanting} wants the number of channels")
+    if inplace and rules.of("", model):
+        raise ValueError("inplace: the model is itself the activation; replace it by the new one, or let it be copied")
+    before = _parameters(model)
+    target = model if inplace else _copied(model)
+    report = Replaced()
+    try:
+        left = _functions_become_modules(target, rules, report)
+        seen = Seen() if example is None else rehearse(target, functools.partial(look, example=example))
+        report.left.update(left)
+        for name, kinds in seen.functions.items():
+            if kinds := {kind for kind in kinds if not _moves_mass(kind)}:
+                report.left.setdefault(name, f"{' and '.join(sorted(kinds))} is called as a function")
+        new = _replace(target, rules, seen, report)
+    except BaseException:
+        _undo(target, report)
+        raise
+    made = Replaced(report.new, report.left, (before, _parameters(new)), report._was, report._undo)
+    vars(new)["replaced"] = made
+    return new
+
+
+def restore_activations(model: nn.Module) -> nn.Module:
+    """Undo what `replace_activations` did: the old activations stand where they stood, in the network itself.
+
+    Parameters
+    ----------
+    model : nn.Module
+        What `replace_activations` returned. What it has learned since then stays, but for its activations.
+
+    Returns
+    -------
+    nn.Module
+        The same network.
+
+    Raises
+    ------
+    ValueError
+        If nothing was replaced in it.
+
+    Examples
+    --------
+    >>> model = replace_activations(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), {"relu": "aglu"})
+    >>> restore_activations(model)
+    Sequential(
+      (0): Linear(in_features=3, out_features=4, bias=True)
+      (1): ReLU()
+    )
+    """
+    report = getattr(model, "replaced", None)
+    if not isinstance(report, Replaced) or not report._undo:
+        raise ValueError(f"model: in this {type(model).__name__} no activations were replaced")
+    _undo(model, report)
+    del model.replaced
+    return model
+
+
+def _undo(model: nn.Module, report: Replaced) -> None:
+    while report._undo:
+        report._undo.pop()(model)
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    """A copy; torch's own of a transformer's decoder layer forgets an activation that is a module."""
+    new = copy.deepcopy(model)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.TransformerDecoderLayer) and "activation" in module._modules:
+            vars(new.get_submodule(name)).pop("activation")
+            _known_to_torch(new.get_submodule(name), "activation")
+    return new
+
+
+# --- what is to be replaced by what ------------------------------------------------------------------------------
+
+
+class _Rule(NamedTuple):
+    """What makes a new module, and what it wants to be told."""
+
+    make: Callable[..., nn.Module]
+    wants: tuple[str, ...]
+
+
+def _makers() -> dict[str, type[nn.Module]]:
+    """What a name may stand for: torch's activations and those of all rooms that can be made without being told more
+    than the channels."""
+    own = [
+        kind
+        for room in rooms.modules("layers").values()
+        for kind in vars(room).values()
+        if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == room.__name__
+    ]
+    known = {**KINDS, **{kind.__name__.lower(): kind for kind in own if not kind.__name__.startswith("_")}}
+    return {name: make for name, make in known.items() if _needed(make) <= {"channels", "dim"}}
+
+
+def _needed(make: Callable[..., Any]) -> set[str]:
+    """The parameters without a default."""
+    parameters = inspect.signature(make).parameters.values()
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {p.name for p in parameters if p.default is p.empty and p.kind in plain}
+
+
+def _rule(make: Make) -> _Rule:
+    if isinstance(make, str):
+        known = _makers()
+        spelt = {name.replace("_", ""): name for name in known}.get(make.lower().replace("_", ""))
+        if spelt is None:
+            raise ValueError(f"replacements: got {make!r}, allowed are {', '.join(known)}, or what makes a module")
+        make = known[spelt]
+    if isinstance(make, nn.Module):
+        raise TypeError(f"replacements: got the module {make}, allowed is a class or a function that makes one")
+    if not callable(make):
+        raise TypeError(f"replacements: got {make!r}, allowed is a name, a class or a function that makes a module")
+    parameters = inspect.signature(make).parameters
+    wants = tuple(name for name in ("channels", "dim") if name in parameters)
+    return _Rule(make, wants if "channels" in wants else ())
+
+
+class _Rules:
+    """Which module is replaced, and by what."""
+
+    def __init__(
+        self, replacements: Mapping[Key, Make], where: str | Callable[[str, nn.Module], bool], strict: bool
+    ) -> None:
+        self.where, self.strict = where, strict
+        self.classes: dict[type[nn.Module], _Rule] = {}
+        self.kinds: dict[str, _Rule] = {}
+        for key, make in replacements.items():
+            rule, kind = _rule(make), named(key) if isinstance(key, str) else None
+            if isinstance(key, str):
+                if kind is None:
+                    raise ValueError(f"replacements: got {key!r}, allowed are {', '.join(KINDS)}, or a class")
+                key = KINDS[kind]
+            elif not (isinstance(key, type) and issubclass(key, nn.Module)):
+                raise TypeError(f"replacements: got {key!r}, allowed are names of activations and classes of modules")
+            elif key in MODULES:
+                kind = named(key.__name__)
+            self.classes[key] = rule
+            if kind is not None and not strict:
+                self.kinds[kind] = rule
+
+    def wanting(self) -> str:
+        """The first class whose successor wants to know its channels."""
+        return next((kind.__name__ for kind, rule in self.classes.items() if rule.wants), "")
+
+    def of(self, name: str, module: nn.Module) -> _Rule | None:
+        """What replaces a module, if anything does."""
+        return self._by_kind(module) if self._is_where(name, module) else None
+
+    def wants(self, prefix: str, name: str, module: nn.Module) -> bool:
+        """Whether something replaces a module inside of another, whose name is before its own."""
+        return self.of(prefix + name, module) is not None
+
+    def _is_where(self, name: str, module: nn.Module) -> bool:
+        if isinstance(self.where, str):
+            return fnmatch.fnmatchcase(name, self.where)
+        return self.where(name, module)
+
+    def _by_kind(self, module: nn.Module) -> _Rule | None:
+        if self.strict:
+            return self.classes.get(type(module))
+        by_class = next((self.classes[base] for base in type(module).__mro__ if base in self.classes), None)
+        return by_class or self.kinds.get(_kind(module) or "")
+
+    def why_not(self, name: str, module: nn.Module) -> str:
+        """Why an activation stays."""
+        what = type(module).__name__
+        kind = _kind(module)
+        if self._by_kind(module):
+            return "where leaves it out"
+        if self.strict and any(issubclass(type(module), base) for base in self.classes):
+            base = next(base for base in self.classes if issubclass(type(module), base))
+            return f"{what} is a subclass of {base.__name__}"
+        if kind is None or _moves_mass(kind):
+            return ""
+        if self.strict and KINDS[kind] in self.classes:
+            return f"{what} of {type(module).__module__} is not torch's"
+        return f"no replacement of {what} is given"
+
+
+def _kind(module: nn.Module) -> str | None:
+    return module.kind if isinstance(module, Called) else kind_of(module)
+
+
+def _moves_mass(kind: str) -> bool:
+    """Whether a kind is one of the softmax family, that nobody takes for the activation of a neuron."""
+    return "softm" in kind or kind == "log_softmax"
+
+
+# --- replacing ---------------------------------------------------------------------------------------------------
+
+
+def _functions_become_modules(model: nn.Module, rules: _Rules, report: Replaced) -> dict[str, str]:
+    """Let modules be called wherever a function is to be replaced; say why of modules where that is impossible."""
+    left = {}
+    for path, module in [*model.named_modules()]:
+        prefix = f"{path}." if path else ""
+        for name, function in attributes(module).items():
+            called = Called(function, (), {}).train(module.training)
+            if rules.of(prefix + name, called):
+                called.register_forward_pre_hook(_without_settings, with_kwargs=True)
+                report._undo.append(functools.partial(_put_function, path=path, name=name, function=function))
+                delattr(module, name)
+                module.add_module(name, called)
+        kinds = set() if _has_a_forward_of_its_own(module) else called_functions(module) & set(rules.kinds)
+        if not kinds:
+            continue
+        kind = type(module)
+        try:
+            names = call_modules(module, functools.partial(rules.wants, prefix))
+        except ValueError as error:
+            left[path] = f"{' and '.join(sorted(kinds))} may be called as a function, but {error}"
+        else:
+            if names:
+                report._undo.append(functools.partial(_put_class, path=path, kind=kind, names=names))
+    return left
+
+
+def _has_a_forward_of_its_own(module: nn.Module) -> bool:
+    """Whether a module is one of torch's or ours, or is itself an activation."""
+    library = type(module).__module__.startswith(("torch.nn.", "companion."))
+    return library or _kind(module) is not None
+
+
+def _without_settings(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What stands where a function stood is called as that was, perhaps with ``inplace``."""
+    return (args, kwargs) if isinstance(module, Called) else (args[:1], {})
+
+
+def _replace(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced) -> nn.Module:
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     successors: dict[nn.Module, nn.Module] = {}
     replaced: list[str] = []
-    report = Replaced(left=dict(seen.functions))
     for name, module in model.named_modules():
-        kind = type(module)
         if _is_below(name, replaced):
             continue  # its parent goes, and it with it
-        if kind in replacements:
-            found, why = seen.channels(name) if wanted[kind] else ({}, "")
-            if why:
-                report.left[name] = why
-            else:
-                given = {key: found[key] for key in wanted[kind]}
-                successors[module] = replacements[kind](**given).to(like).train(module.training)
-                replaced.append(name)
-        elif why := _other(module, replacements):
+        rule = rules.of(name, module)
+        found, why = seen.channels(name) if rule and rule.wants else ({}, "")
+        if rule and not why:
+            new = rule.make(**{key: found[key] for key in rule.wants}).to(like).train(module.training)
+            if _without_settings in module._forward_pre_hooks.values():
+                new.register_forward_pre_hook(_without_settings, with_kwargs=True)
+            successors[module] = new
+            replaced.append(name)
+        elif why := why or rules.why_not(name, module):
             report.left[name] = why
     if not successors:
-        names = ", ".join(kind.__name__ for kind in replacements)
-        reasons = "".join(f"; {name or '(itself)'}: {why}" for name, why in report.left.items())
-        raise ValueError(f"model: {type(model).__name__} holds no module of the class {names} to replace{reasons}")
-    for name, module in list(model.named_modules(remove_duplicate=False)):
+        names = ", ".join(kind.__name__ for kind in rules.classes)
+        reasons = "".join(f"; {line}" for line in _alike(report.left))
+        raise ValueError(f"model: {type(model).__name__} holds no {names} to replace{reasons}")
+    for name, module in [*model.named_modules(remove_duplicate=False)]:
         if module in successors and not _is_below(name, replaced):
             report.new[name] = repr(successors[module])
+            report._was[name] = module.kind if isinstance(module, Called) else type(module).__name__
             if name:
-                model.set_submodule(name, successors[module])
-                parent = model.get_submodule(name.rpartition(".")[0])
-                if hasattr(parent, "activation_relu_or_gelu"):
-                    # by it torch's transformer layers compute the old activation in their fused path
-                    parent.activation_relu_or_gelu = 0  # type: ignore[assignment]
-    model = successors.get(model, model)
-    model.replaced = report  # type: ignore[assignment]
-    return model
+                report._undo.append(functools.partial(_put_back, name=name, old=module))
+                _put(model, name, successors[module])
+    return successors.get(model, model)
 
 
 def _is_below(name: str, others: Sequence[str]) -> bool:
@@ -135,111 +406,42 @@ def _is_below(name: str, others: Sequence[str]) -> bool:
     return any(name != other and (not other or name.startswith(f"{other}.")) for other in others)
 
 
-def _wanted(make: Callable[..., nn.Module]) -> tuple[str, ...]:
-    """What a replacement wants to be told: nothing, the number of channels, or also where they are."""
-    if isinstance(make, nn.Module):
-        raise TypeError(f"replacements: got the module {make}, allowed is a class or a function that makes one")
-    parameters = inspect.signature(make).parameters
-    if "channels" not in parameters:
-        return ()
-    return ("channels", "dim") if "dim" in parameters else ("channels",)
+# --- a module or a function gets its place -----------------------------------------------------------------------
 
 
-def _other(module: nn.Module, replacements: Mapping[type[nn.Module], Any]) -> str:
-    """Why an activation of another class stays."""
-    kind = type(module)
-    base = next((base for base in kind.__mro__ if base in replacements), None)
-    if base is not None:
-        return f"{kind.__name__} is a subclass of {base.__name__}"
-    return f"no replacement of {kind.__name__} is given" if isinstance(module, MODULES) else ""
+def _put(model: nn.Module, name: str, new: nn.Module) -> None:
+    parent, _, own = name.rpartition(".")
+    model.set_submodule(name, new)
+    _known_to_torch(model.get_submodule(parent), own)
 
 
-# --- what is learned from an example -----------------------------------------------------------------------------
+def _put_back(model: nn.Module, name: str, old: nn.Module) -> None:
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    _put(model, name, old.to(like).train(model.get_submodule(name).training))
 
 
-@dataclass
-class _Seen:
-    """What a run of the network showed."""
-
-    #: By module: the number of channels that it saw, and along which dimension.
-    layouts: dict[str, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
-    #: By module: why these are not known.
-    doubts: dict[str, str] = field(default_factory=dict)
-    #: By module: the activations that it calls as functions.
-    functions: dict[str, str] = field(default_factory=dict)
-
-    def channels(self, name: str) -> tuple[dict[str, int], str]:
-        """The channels of a module and where they are, or why this is not known."""
-        if name in self.doubts:
-            return {}, self.doubts[name]
-        layouts = sorted(self.layouts[name])
-        if not layouts:
-            return {}, "the example does not reach it"
-        if len(layouts) > 1:
-            return {}, f"it is called with {' and '.join(str(channels) for channels, _ in layouts)} channels"
-        return {"channels": layouts[0][0], "dim": layouts[0][1]}, ""
+def _put_function(model: nn.Module, path: str, name: str, function: Any) -> None:
+    parent = model.get_submodule(path)
+    delattr(parent, name)
+    vars(parent)[name] = function
+    _known_to_torch(parent, name)
 
 
-def _layout(layer: nn.Module, out: Any) -> tuple[int, int] | None:
-    """The channels that a layer gives and where they are; None if it does not say."""
-    if not isinstance(out, Tensor) or out.ndim < 2:
-        return None
-    for name, dim in (("out_features", -1), ("out_channels", 1), ("num_features", 1), ("num_channels", 1)):
-        if out.shape[dim] == getattr(layer, name, None):
-            return out.shape[dim], dim
-    shape = getattr(layer, "normalized_shape", (None,))
-    # some subclasses of LayerNorm have the channels first
-    return next(((out.shape[dim], dim) for dim in (-1, 1) if tuple(shape) == (out.shape[dim],)), None)
+def _put_class(model: nn.Module, path: str, kind: type[nn.Module], names: Iterable[str]) -> None:
+    module = model.get_submodule(path)
+    for name in names:
+        del module._modules[name]
+    module.__class__ = kind
 
 
-class _Functions(TorchFunctionMode):
-    """Notes the activations that are called as functions, outside of modules that are activations themselves."""
-
-    def __init__(self, seen: _Seen, running: list[tuple[str, nn.Module]]) -> None:
-        super().__init__()
-        self.seen, self.running = seen, running
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Take a call of a function."""
-        name, module = self.running[-1]
-        called = FUNCTIONS.get(func, FUNCTIONS.get(getattr(func, "__name__", "").removesuffix("_")))
-        # of a parameter it is no activation, but the way to a positive number
-        x = args[0] if args else (kwargs or {}).get("input")
-        if called and not isinstance(module, MODULES) and not isinstance(x, nn.Parameter):
-            self.seen.functions[name] = f"{called} is called as a function"
-        return func(*args, **(kwargs or {}))
-
-
-def _look(model: nn.Module, example: Tensor | Sequence[int]) -> _Seen:
-    """What a run on an example shows."""
-    seen, running = _Seen(), [("", model)]
-    # by the number of dimensions: of the layer that ran last, of those that say where their channels are
-    latest: dict[int, tuple[int, int]] = {}
-
-    def enter(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        running.append((name, module))
-        x = inputs[0] if inputs else None
-        if not isinstance(x, Tensor) or x.ndim < 2:
-            return
-        if x.ndim == 2:
-            seen.layouts[name].add((x.shape[1], -1))
-        elif (layout := latest.get(x.ndim)) and x.shape[layout[1]] == layout[0]:
-            seen.layouts[name].add(layout)
-        else:
-            seen.doubts[name] = f"no layer before it says where the channels of {tuple(x.shape)} are"
-
-    def leave(module: nn.Module, out: Any) -> None:
-        running.pop()
-        if layout := _layout(module, out):
-            latest[out.ndim] = layout
-
-    for name, module in model.named_modules():
-        module.register_forward_pre_hook(lambda module, inputs, name=name: enter(name, module, inputs))
-        module.register_forward_hook(lambda module, _, out: leave(module, out))
-    if isinstance(example, Tensor):
-        x = torch.zeros(example.shape, dtype=example.dtype, device=example.device)
-    else:
-        x = example_of(model, example)
-    with _Functions(seen, running):
-        model(x)
-    return seen
+def _known_to_torch(parent: nn.Module, name: str) -> None:
+    """Let a transformer layer of torch know its activation, wherever it looks for it."""
+    activation = getattr(parent, name)
+    if hasattr(parent, "activation_relu_or_gelu"):  # by it the fused path knows what to compute
+        exact = getattr(activation, "approximate", "none") == "none"
+        is_gelu = activation is F.gelu or (type(activation) is nn.GELU and exact)
+        is_relu = activation is F.relu or type(activation) is nn.ReLU
+        vars(parent)["activation_relu_or_gelu"] = 1 if is_relu else 2 * is_gelu
+    if isinstance(parent, nn.TransformerDecoderLayer) and isinstance(activation, nn.Module):
+        # copies look for a function, and take ReLU if they find none
+        vars(parent)[name] = activation

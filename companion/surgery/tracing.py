@@ -13,13 +13,15 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-__all__ = ["FUNCTIONS", "SHAPE", "Network", "free_name", "trace"]
+from companion.activations import ACTIVATIONS, FUNCTIONS
+
+__all__ = ["SHAPE", "Network", "free_name", "trace"]
 
 
 class _Tracer(fx.Tracer):
     """torch.fx's tracer, which here can answer questions about shapes and keeps the book's own modules whole."""
 
-    def __init__(self, example_input: Tensor | None) -> None:
+    def __init__(self, example_input: Tensor | None = None) -> None:
         super().__init__()
         self.example_input = example_input
         self.inside: list[nn.Module] = []
@@ -143,16 +145,6 @@ _MODULES: dict[type[nn.Module], tuple[str, Mapping[str, Any]]] = {
     nn.Sigmoid: ("sigmoid", {}),
     nn.Softplus: ("softplus", {"beta": 1.0}),
 }
-FUNCTIONS: dict[Any, str] = {
-    **dict.fromkeys((F.relu, torch.relu, "relu"), "relu"),
-    F.leaky_relu: "leaky_relu",
-    F.elu: "elu",
-    F.silu: "silu",
-    F.gelu: "gelu",
-    **dict.fromkeys((F.tanh, torch.tanh, "tanh"), "tanh"),
-    **dict.fromkeys((F.sigmoid, torch.sigmoid, "sigmoid"), "sigmoid"),
-    F.softplus: "softplus",
-}
 # What writes into its first operand, and what gives the same in new memory.
 _IN_PLACE: dict[Any, Any] = {
     operator.iadd: operator.add,
@@ -206,7 +198,8 @@ class Network:
             return name if all(getattr(module, key) == value for key, value in setting.items()) else None
         if node.op not in ("call_function", "call_method") or len(node.args) != 1 or set(node.kwargs) - {"inplace"}:
             return None
-        return FUNCTIONS.get(node.target)
+        name = FUNCTIONS.get(node.target)
+        return name if name in ACTIVATIONS else None
 
     def is_linear(self, node: fx.Node) -> bool:
         """Whether a node calls a dense layer or a convolution that may be replaced."""

@@ -23,7 +23,10 @@ def test_activations_are_replaced_where_they_are() -> None:
     assert kinds(model, nn.ReLU) == relus
     assert {p.dtype for p in converted.parameters()} == {torch.float64}
     assert converted(torch.randn(1, 3, 32, 32).double()).shape == (1, 1000)
-    with pytest.raises(ValueError, match="ResNet holds no module of the class GELU"):
+    with pytest.raises(
+        ValueError,
+        match=r"ResNet holds no GELU to replace; no replacement of ReLU is given: relu, layer1\.0\.relu, .* 9 in all",
+    ):
         replace_activations(model, {nn.GELU: AGLU})
 
 
@@ -112,10 +115,11 @@ def test_an_example_may_be_a_tensor_and_what_is_left_is_said_with_the_reason() -
         "gate": "no replacement of Sigmoid is given",
     }
     assert str(converted.replaced).splitlines() == [
-        "act: PerChannel()",
-        "(itself): left; relu is called as a function",
-        "unused: left; the example does not reach it",
-        "gate: left; no replacement of Sigmoid is given",
+        "GELU → PerChannel(): act",
+        "stays, relu is called as a function: (itself)",
+        "stays, the example does not reach it: unused",
+        "stays, no replacement of Sigmoid is given: gate",
+        "parameters: 144 → 156",
     ]
 
 
@@ -128,16 +132,47 @@ def test_a_module_that_sees_several_numbers_of_channels_is_left() -> None:
 
 
 def test_where_no_layer_says_where_the_channels_are_they_are_not_guessed() -> None:
-    with pytest.raises(ValueError, match=r"1: no layer before it says where the channels of \(1, 4, 4, 4\) are"):
+    with pytest.raises(ValueError, match=r"no layer before it says where the channels of \(1, 4, 4, 4\) are: 1"):
         replace_activations(nn.Sequential(nn.Identity(), nn.ReLU()), {nn.ReLU: PerChannel}, example=(4, 4, 4))
 
 
-def test_a_subclass_is_left_and_named() -> None:
-    class Leaky(nn.ReLU):
-        pass
+# --- what a name means -------------------------------------------------------------------------------------------
 
-    converted = replace_activations(nn.Sequential(Leaky(), nn.ReLU()), {nn.ReLU: AGLU})
-    assert converted.replaced.left == {"0": "Leaky is a subclass of ReLU"}
+
+class Leaky(nn.ReLU):
+    """Of whom torch knows nothing."""
+
+
+class Swish(nn.Module):
+    """As other libraries have it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x.sigmoid()
+
+
+def test_subclasses_and_those_that_are_called_so_are_meant_too() -> None:
+    model = nn.Sequential(Leaky(), nn.ReLU(), Swish(), nn.SiLU(), nn.Sigmoid())
+    for relu, silu in (("relu", "Swish"), (nn.ReLU, nn.SiLU)):
+        converted = replace_activations(model, {relu: "aglu", silu: "tanh"})
+        assert [type(module) for module in converted] == [AGLU, AGLU, nn.Tanh, nn.Tanh, nn.Sigmoid]
+    # rather its own class than one that it inherits from
+    assert isinstance(replace_activations(model, {nn.ReLU: "aglu", Leaky: "tanh"})[0], nn.Tanh)
+
+
+def test_strictly_only_the_class_itself_is_meant() -> None:
+    model = nn.Sequential(Leaky(), nn.ReLU(), Swish(), nn.SiLU())
+    converted = replace_activations(model, {"relu": AGLU, nn.SiLU: AGLU}, strict=True)
+    assert kinds(converted, AGLU) == ["1", "3"]
+    assert converted.replaced.left == {"0": "Leaky is a subclass of ReLU", "2": f"Swish of {__name__} is not torch's"}
+
+
+def test_a_pattern_or_a_function_says_where() -> None:
+    model = torchvision.models.resnet18()
+    wheres = ("layer[34].*", lambda name, module: name.startswith(("layer3", "layer4")))
+    for where in wheres:
+        converted = replace_activations(model, {"relu": "aglu"}, where=where)
+        assert kinds(converted, AGLU) == ["layer3.0.relu", "layer3.1.relu", "layer4.0.relu", "layer4.1.relu"]
+        assert converted.replaced.left["layer1.0.relu"] == "where leaves it out"
 
 
 def test_a_parameter_on_its_way_to_a_positive_number_is_no_activation() -> None:
@@ -151,6 +186,16 @@ def test_what_cannot_be_asked_for_is_an_error() -> None:
         replace_activations(model, {nn.ReLU: PerChannel})
     with pytest.raises(TypeError, match=r"got the module SiLU\(\), allowed is a class or a function that makes one"):
         replace_activations(model, {nn.ReLU: nn.SiLU()})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match=r"got 3, allowed is a name, a class or a function"):
+        replace_activations(model, {nn.ReLU: 3})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match=r"got ReLU\(\), allowed are names of activations and classes of modules"):
+        replace_activations(model, {nn.ReLU(): AGLU})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match=r"got 'rely', allowed are threshold, relu, .*, or a class"):
+        replace_activations(model, {"rely": AGLU})
+    with pytest.raises(ValueError, match=r"got 'glue', allowed are .*gelu.*aglu.*raa.*, or what makes a module"):
+        replace_activations(model, {"relu": "glue"})
+    with pytest.raises(ValueError, match="inplace: the model is itself the activation"):
+        replace_activations(nn.ReLU(), {"relu": "aglu"}, inplace=True)
 
 
 def test_the_original_and_its_random_numbers_are_left_alone() -> None:

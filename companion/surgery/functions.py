@@ -1,0 +1,258 @@
+"""Activations that a module calls as functions become modules, so that they can be replaced like others.
+
+Of a module only its own ``forward`` is rewritten: torch.fx traces it with every module inside as one node. The module
+stays what it is, an instance of its class with its attributes, hooks and the keys of its state dict.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import importlib
+import inspect
+from collections.abc import Callable, Hashable, Iterator
+from types import CodeType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from companion.activations import FUNCTIONS
+
+__all__ = ["Called", "Rewritten", "attributes", "call_modules", "called_functions"]
+
+
+class Called(nn.Module):
+    """An activation that was called as a function: φ(x), with the settings that it was called with.
+
+    Parameters
+    ----------
+    function : callable or str
+        In `companion.activations.FUNCTIONS`: a function of torch, or the name of a method.
+    settings, options
+        What it is given after x.
+    """
+
+    def __init__(self, function: Any, settings: tuple[Any, ...], options: dict[str, Any]) -> None:
+        super().__init__()
+        self.function, self.settings, self.options = function, settings, options
+
+    @property
+    def kind(self) -> str:
+        """The name of the activation."""
+        return FUNCTIONS[self.function]
+
+    def forward(self, x: Tensor, *settings: Any, **options: Any) -> Tensor:
+        """Call the function."""
+        function = getattr(Tensor, self.function) if isinstance(self.function, str) else self.function
+        result: Tensor = function(x, *self.settings, *settings, **{**self.options, **options})
+        return result
+
+    def extra_repr(self) -> str:
+        """The name of the function."""
+        return self.kind
+
+
+class Rewritten(type):
+    """The kind of classes whose ``forward`` torch.fx wrote down, with modules where functions were called.
+
+    Such a class inherits everything else from the one that a module was of, and has its name. As nobody can import it,
+    a pickle makes it again.
+    """
+
+    written: tuple[type[nn.Module], str, dict[str, Any]]
+
+    def __new__(cls, base: type[nn.Module], source: str, names: dict[str, Any]) -> Any:
+        """Make the class, or find it."""
+        if type(base) is not type:
+            raise ValueError(f"its class is of the kind {type(base).__name__}")
+        if (base, source) not in _CLASSES:
+            found = dict(names)
+            exec(compile(source, "<forward with modules for functions>", "exec"), found)
+            own: dict[str, Any] = {"forward": found["forward"], "written": (base, source, names)}
+            own |= {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
+            _CLASSES[base, source] = type.__new__(cls, base.__name__, (base,), own)
+        return _CLASSES[base, source]
+
+    def __init__(cls, base: type[nn.Module], source: str, names: dict[str, Any]) -> None:
+        """All is done."""
+
+    def __reduce__(cls) -> Any:
+        """Return what makes the class again: Python's modules among the names are named."""
+        base, source, names = cls.written
+        modules = {name: thing.__name__ for name, thing in names.items() if isinstance(thing, ModuleType)}
+        return _made_again, (base, source, {n: names[n] for n in names if n not in modules}, modules)
+
+
+_CLASSES: dict[tuple[type[nn.Module], str], Rewritten] = {}
+
+
+def _made_again(base: type[nn.Module], source: str, names: dict[str, Any], modules: dict[str, str]) -> Rewritten:
+    made: Rewritten = Rewritten(base, source, {**names, **{n: importlib.import_module(modules[n]) for n in modules}})
+    return made
+
+
+copyreg.pickle(Rewritten, Rewritten.__reduce__)
+
+
+def attributes(module: nn.Module) -> dict[str, Any]:
+    """The attributes of a module that are activations as functions, such as that of a transformer layer of torch."""
+    own = type(module).__module__.startswith("companion.")
+    plain = {} if own else {name: value for name, value in vars(module).items() if callable(value)}
+    return {name: value for name, value in plain.items() if isinstance(value, Hashable) and value in FUNCTIONS}
+
+
+# --- who calls what ----------------------------------------------------------------------------------------------
+
+
+def _codes(module: nn.Module) -> Iterator[tuple[CodeType, dict[str, Any]]]:
+    """The code of a module's forward and of its class's methods that are called by it, with what it knows globally."""
+    kind = type(module)
+    waiting, seen = ["forward"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        method: Any = getattr(kind, name, None)
+        function = inspect.unwrap(method) if callable(method) else None
+        if name in seen or not inspect.isfunction(function):
+            continue
+        seen.add(name)
+        codes = [function.__code__]
+        for code in codes:
+            codes.extend(const for const in code.co_consts if isinstance(const, CodeType))
+            yield code, function.__globals__
+            # what every module has is no way to activations
+            waiting.extend(called for called in code.co_names if not hasattr(nn.Module, called))
+
+
+# torch's "relu" is also what somebody calls it who imported it so
+_BY_NAME = {getattr(function, "__name__", function): kind for function, kind in FUNCTIONS.items()}
+
+
+def called_functions(module: nn.Module) -> set[str]:
+    """The kinds of activations that a module may call as functions, by the names in its code."""
+    found: set[str] = set()
+    for code, known in _codes(module):
+        for name in code.co_names:
+            thing = known.get(name)
+            if name not in module._modules:
+                found.add(_BY_NAME.get(name, FUNCTIONS.get(thing, "") if isinstance(thing, Hashable) else ""))
+    return found - {""}
+
+
+# --- a forward is rewritten --------------------------------------------------------------------------------------
+
+
+class _Own(fx.Tracer):
+    """Traces what a module does itself."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Every module inside is one node."""
+        return True
+
+
+def _traced(module: nn.Module) -> fx.Graph:
+    """The forward of a module as a graph, if it is the same for every call; else the error says why."""
+    signature = inspect.signature(module.forward)
+    if any(p.default is not p.empty or p.kind is not p.POSITIONAL_OR_KEYWORD for p in signature.parameters.values()):
+        raise ValueError("its forward has optional arguments")
+    if any({"isinstance", "hasattr"} & {*code.co_names} for code, _ in _codes(module)):
+        raise ValueError("its forward depends on the kind of its arguments")
+    mode, own, written = module.training, {*vars(module)}, []
+    try:
+        for training in (not mode, mode):
+            module.training = training
+            graph = _Own().trace(module)
+            written.append(graph.python_code("self").src)
+    except Exception as error:
+        raise ValueError(f"torch.fx cannot trace it ({type(error).__name__}: {error})") from error
+    finally:
+        module.training = mode
+        constants = {*vars(module)} - own
+        for name in constants:  # tensors that it made while it was traced
+            delattr(module, name)
+    if constants:
+        raise ValueError("it makes a tensor of numbers")
+    if written[0] != written[1]:
+        raise ValueError("it does something else in training")
+    return graph
+
+
+def _overwrites(node: fx.Node) -> bool:
+    """Whether a call of an activation writes into its operand."""
+    if getattr(node.target, "__name__", str(node.target)).endswith("_"):
+        return True
+    if isinstance(node.target, str) or not inspect.isfunction(node.target):
+        return False
+    given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
+    return bool(given.get("inplace", False))
+
+
+def call_modules(module: nn.Module, wanted: Callable[[str, nn.Module], bool]) -> list[str]:
+    """Let a module call modules where it calls activations as functions.
+
+    Parameters
+    ----------
+    module : nn.Module
+        It is changed: it has new children, and is of a class that is a `Rewritten`.
+    wanted : callable
+        Asked with the name and the module that a call would become.
+
+    Returns
+    -------
+    list of str
+        The names of the new children, which are of the class `Called`. If there are none, nothing was changed.
+
+    Raises
+    ------
+    ValueError
+        If torch.fx cannot write down what the module does.
+    """
+    graph = _traced(module)
+    order = {node: index for index, node in enumerate(graph.nodes)}
+    made: dict[str, Called] = {}
+    offered: set[str] = set()
+    for node in list(graph.nodes):
+        if node.op not in ("call_function", "call_method") or node.target not in FUNCTIONS:
+            continue
+        if not (node.args and isinstance(node.args[0], fx.Node)) or node.args[0].op == "get_attr":
+            continue  # of a parameter it is no activation, but the way to a positive number
+        kind = FUNCTIONS[node.target]
+        name = next(n for n in _numbered(kind) if not hasattr(module, n) and n not in offered)
+        offered.add(name)
+        options = {key: value for key, value in node.kwargs.items() if key != "inplace"}
+        called = Called(node.target, node.args[1:], options).train(module.training)
+        if _has_nodes(called) or not wanted(name, called):
+            continue
+        made[name] = called
+        if _overwrites(node):
+            for user in list(node.args[0].users):
+                if order[user] > order[node]:
+                    user.replace_input_with(node.args[0], node)
+        node.op, node.target, node.args, node.kwargs = "call_module", name, (node.args[0],), {}
+    if made:
+        for name, called in made.items():
+            module.add_module(name, called)
+        code = graph.python_code("self")
+        module.__class__ = Rewritten(_written_by_somebody(module), code.src, dict(code.globals))  # type: ignore[assignment]
+    return [*made]
+
+
+def _written_by_somebody(module: nn.Module) -> type[nn.Module]:
+    """The class that a module is of, or was before its ``forward`` was rewritten."""
+    kind: Any = type(module)
+    written: type[nn.Module] = kind.written[0] if isinstance(kind, Rewritten) else kind
+    return written
+
+
+def _has_nodes(called: Called) -> bool:
+    """Whether a setting is computed by the network, as a slope that is a parameter."""
+    nodes: list[fx.Node] = []
+    torch.fx.node.map_arg((called.settings, called.options), nodes.append)
+    return bool(nodes)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    number = 1
+    while True:
+        yield f"{name}_{number}"
+        number += 1

@@ -1,0 +1,101 @@
+"""What a run of a network shows: where the channels lie that its activations see, and which functions it calls."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from companion.activations import FUNCTIONS, kind_of
+from companion.rehearsal import Example, call, example_of
+from companion.surgery.functions import Called
+
+__all__ = ["Seen", "look"]
+
+
+@dataclass
+class Seen:
+    """What a run of the network showed."""
+
+    #: By module: the number of channels that it saw, and along which dimension.
+    layouts: dict[str, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
+    #: By module: why these are not known.
+    doubts: dict[str, str] = field(default_factory=dict)
+    #: By module: the kinds of activations that it calls as functions.
+    functions: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+    def channels(self, name: str) -> tuple[dict[str, int], str]:
+        """The channels of a module and where they are, or why this is not known."""
+        if name in self.doubts:
+            return {}, self.doubts[name]
+        layouts = sorted(self.layouts[name])
+        if not layouts:
+            return {}, "the example does not reach it"
+        if len(layouts) > 1:
+            return {}, f"it is called with {' and '.join(str(channels) for channels, _ in layouts)} channels"
+        return {"channels": layouts[0][0], "dim": layouts[0][1]}, ""
+
+
+def _layout(layer: nn.Module, out: Any) -> tuple[int, int] | None:
+    """The channels that a layer gives and where they are; None if it does not say."""
+    if not isinstance(out, Tensor) or out.ndim < 2:
+        return None
+    for name, dim in (("out_features", -1), ("out_channels", 1), ("num_features", 1), ("num_channels", 1)):
+        if out.shape[dim] == getattr(layer, name, None):
+            return out.shape[dim], dim
+    shape = getattr(layer, "normalized_shape", (None,))
+    # some subclasses of LayerNorm have the channels first
+    return next(((out.shape[dim], dim) for dim in (-1, 1) if tuple(shape) == (out.shape[dim],)), None)
+
+
+class _Functions(TorchFunctionMode):
+    """Notes the activations that are called as functions, outside of modules that are activations themselves."""
+
+    def __init__(self, seen: Seen, running: list[tuple[str, nn.Module]]) -> None:
+        super().__init__()
+        self.seen, self.running = seen, running
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Take a call of a function."""
+        name, module = self.running[-1]
+        called = FUNCTIONS.get(func, FUNCTIONS.get(getattr(func, "__name__", "")))
+        # of a parameter it is no activation, but the way to a positive number
+        x = args[0] if args else (kwargs or {}).get("input")
+        inside = isinstance(module, Called) or kind_of(module) is not None
+        if called and not inside and not isinstance(x, nn.Parameter):
+            self.seen.functions[name].add(called)
+        return func(*args, **(kwargs or {}))
+
+
+def look(model: nn.Module, example: Example) -> Seen:
+    """What a run on an example shows; the network keeps the hooks that it gets here."""
+    seen, running = Seen(), [("", model)]
+    # by the number of dimensions: of the layer that ran last, of those that say where their channels are
+    latest: dict[int, tuple[int, int]] = {}
+
+    def enter(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        running.append((name, module))
+        x = inputs[0] if inputs else None
+        if not isinstance(x, Tensor) or x.ndim < 2:
+            return
+        if x.ndim == 2:
+            seen.layouts[name].add((x.shape[1], -1))
+        elif (layout := latest.get(x.ndim)) and x.shape[layout[1]] == layout[0]:
+            seen.layouts[name].add(layout)
+        else:
+            seen.doubts[name] = f"no layer before it says where the channels of {tuple(x.shape)} are"
+
+    def leave(module: nn.Module, out: Any) -> None:
+        running.pop()
+        if layout := _layout(module, out):
+            latest[out.ndim] = layout
+
+    for name, module in model.named_modules():
+        module.register_forward_pre_hook(lambda module, inputs, name=name: enter(name, module, inputs))
+        module.register_forward_hook(lambda module, _, out: leave(module, out))
+    with _Functions(seen, running):
+        call(model, example_of(model, example))
+    return seen
