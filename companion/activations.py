@@ -19,6 +19,7 @@ __all__ = [
     "Activation",
     "activated",
     "check_activation",
+    "is_softmax",
     "kind_of",
     "named",
     "softplus",
@@ -37,7 +38,9 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": F.relu,
     "leaky_relu": F.leaky_relu,
     "elu": F.elu,
+    "relu6": F.relu6,
     "silu": F.silu,
+    "hardswish": F.hardswish,
     "gelu": F.gelu,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
@@ -101,6 +104,11 @@ def kind_of(module: nn.Module) -> str | None:
     return named(type(module).__name__)
 
 
+def is_softmax(kind: str) -> bool:
+    """Whether a kind is one of the softmax family, which nobody takes for the activation of a neuron."""
+    return "softm" in kind
+
+
 def named(name: str) -> str | None:
     """The kind of activation that a name means, however it is spelt: "LeakyReLU", "leaky_relu", "Swish"."""
     match = re.fullmatch(rf"{_BEFORE}(.+?){_BEHIND}", _plain(name))
@@ -117,7 +125,9 @@ PULL_BACKS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "relu": lambda g, x, y: _aten.threshold_backward.grad_input(g, y, 0.0, grad_input=g),
     "leaky_relu": lambda g, x, y: _aten.leaky_relu_backward(g, x, 0.01, False),
     "elu": lambda g, x, y: _aten.elu_backward(g, 1.0, 1.0, 1.0, False, x),
+    "relu6": lambda g, x, y: _aten.hardtanh_backward(g, x, 0.0, 6.0),
     "silu": lambda g, x, y: _aten.silu_backward(g, x),
+    "hardswish": lambda g, x, y: _aten.hardswish_backward(g, x),
     "gelu": lambda g, x, y: _aten.gelu_backward(g, x),
     "tanh": lambda g, x, y: _aten.tanh_backward(g, y),
     "sigmoid": lambda g, x, y: _aten.sigmoid_backward(g, y),

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, fx, nn
@@ -15,9 +17,10 @@ from companion.activations import ACTIVATIONS
 from companion.baselines import MultiBias
 from companion.dac.flow import NORMS, Flow, follow
 from companion.dac.layers import DACConv2d, DACLinear
+from companion.surgery.report import alike, parameters
 from companion.surgery.tracing import Network, free_name, trace
 
-__all__ = ["ChannelBias", "PreActivated", "to_dac", "to_multibias"]
+__all__ = ["ChannelBias", "Converted", "PreActivated", "to_dac", "to_multibias"]
 
 
 # --- what stands in the place of a layer -------------------------------------------------------------------------
@@ -107,9 +110,10 @@ class PreActivated(nn.Module):
 _Maker = Callable[[nn.Linear | nn.Conv2d, str, Tensor | None], nn.Module]
 
 
-def _rebuild(net: Network, flow: Flow, make: _Maker) -> None:
-    """Carry out in the graph what a flow found."""
+def _rebuild(net: Network, flow: Flow, make: _Maker) -> dict[str, str]:
+    """Carry out in the graph what a flow found; by the name of each layer that is replaced, what stands there."""
     graph, moved = net.graph, flow.moved()
+    made: dict[str, str] = {}
     # The new network's value for each of the old one's, and the old value where it was made.
     new: dict[fx.Node, fx.Node] = {}
     old: dict[fx.Node, fx.Node] = {}
@@ -120,6 +124,9 @@ def _rebuild(net: Network, flow: Flow, make: _Maker) -> None:
         parts = [part for source, part in flow.states[node].offset.items() if source in moved]
         return torch.stack(parts).sum(0) if parts else None
 
+    def trains(node: fx.Node) -> bool:
+        return any(source in moved & flow.trained for source in flow.states[node].offset)
+
     def as_it_was(node: fx.Node, before: fx.Node) -> fx.Node:
         if node in old:
             return old[node]
@@ -129,6 +136,7 @@ def _rebuild(net: Network, flow: Flow, make: _Maker) -> None:
                 assert state.layout is not None
                 name = free_name(net.root, f"{node.name}_bias")
                 net.root.add_module(name, ChannelBias(bias, state.layout).train(net.root.training))
+                net.root.get_submodule(name).bias.requires_grad_(trains(node))
                 value = graph.call_module(name, (value,))
             if state.activations:
                 biased = value
@@ -157,7 +165,14 @@ def _rebuild(net: Network, flow: Flow, make: _Maker) -> None:
             if node in flow.takers:
                 bias = taken(node.args[0], module.in_features if isinstance(module, nn.Linear) else module.in_channels)
             activation = flow.states[node.args[0]].activation or usual
-            net.root.set_submodule(str(node.target), make(module, activation, bias).train(module.training))
+            trained = module.weight.requires_grad or (bias is not None and trains(node.args[0]))
+            what = type(module).__name__
+            successor = make(module, activation, bias).train(module.training)
+            if isinstance(getattr(successor, "bias", None), nn.Parameter):
+                successor.bias.requires_grad_(trained)
+            _hand_over_hooks(module, successor)
+            net.root.set_submodule(str(node.target), successor)
+            made[str(node.target)] = f"{what} → {type(successor).__name__}"
         elif isinstance(module, NORMS) and module.running_mean is not None and not needed:
             before = offset(node.args[0])
             if before is not None:
@@ -168,6 +183,85 @@ def _rebuild(net: Network, flow: Flow, make: _Maker) -> None:
     for node in reversed(list(graph.nodes)):
         if node in flow.moving:
             graph.erase_node(node)
+    return made
+
+
+def _hand_over_hooks(old: nn.Module, new: nn.Module) -> None:
+    """The hooks of a module that goes, for the one that comes."""
+    for name, value in vars(old).items():
+        if name.startswith(("_forward", "_backward")) and "hooks" in name:
+            vars(new)[name] = value
+
+
+# --- what was done -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What `to_dac` or `to_multibias` did to a network.
+
+    Parameters
+    ----------
+    layers : dict
+        By the name of a layer, what it was and what it is.
+    left : dict
+        By the name of an activation, why it stays.
+    changed : dict
+        By the name of a module, why the network computes something else than it did: the module makes a sum, is new, or
+        is not called in the mode, training or evaluation, in which the network was converted. Empty: it computes the
+        same, but for dropout in training.
+    parameters : (int, int)
+        How many the network had before, and has now.
+    """
+
+    layers: dict[str, str]
+    left: dict[str, str]
+    changed: dict[str, str]
+    parameters: tuple[int, int]
+
+    def __str__(self) -> str:
+        """Return a line for all layers that are alike, for what stays, for what changes the function, and the cost."""
+        before, now = self.parameters
+        lines = [*alike(self.layers), *(f"stays, {line}" for line in alike(self.left))]
+        lines += [f"changes the function, {line}" for line in alike(self.changed)]
+        return "\n".join([*lines, f"parameters: {before:,} → {now:,}"])
+
+
+def _finished(
+    net: Network, flow: Flow, made: dict[str, str], changed: dict[str, str], model: nn.Module
+) -> fx.GraphModule:
+    """The network, with its hooks and with a report."""
+    new = net.finished(model)
+    _hand_over_hooks(model, new)
+    still = {name for name, _ in new.named_modules(remove_duplicate=False)}
+    gone = [name for name, _ in model.named_modules() if name not in still and _has_parameters(model, name)]
+    changed = changed | {name: "it is not called in this mode" for name in gone if name.rpartition(".")[0] not in gone}
+    vars(new)["converted"] = Converted(made, _left(net, flow), changed, (parameters(model), parameters(new)))
+    return new
+
+
+def _has_parameters(model: nn.Module, name: str) -> bool:
+    return next(model.get_submodule(name).parameters(), None) is not None
+
+
+def _left(net: Network, flow: Flow) -> dict[str, str]:
+    """By its name, what comes between an activation that stays and a layer."""
+    left = {}
+    for node in net.graph.nodes:
+        if net.kind(node) is None or node in flow.moving:
+            continue
+        readers = ", ".join(sorted({net.what(user) for user in node.users}))
+        name = str(node.target) if node.op == "call_module" else net.where(node)
+        left[name] = (
+            f"{net.what(node)} before {readers}" if net.activation(node) else f"{net.what(node)} has no DAC form"
+        )
+    return left
+
+
+def _found(net: Network) -> str:
+    """The activations of a network, counted."""
+    kinds = Counter(kind for kind in map(net.kind, net.graph.nodes) if kind)
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "none"
 
 
 # --- public functions --------------------------------------------------------------------------------------------
@@ -220,7 +314,12 @@ def _pre_activated(layer: nn.Linear | nn.Conv2d, activation: str, bias: Tensor |
 
 
 def to_dac(
-    model: nn.Module, example_input: Tensor | None = None, *, first: bool = False, shared: bool = False
+    model: nn.Module,
+    example_input: Tensor | None = None,
+    *,
+    first: bool = False,
+    shared: bool = False,
+    keep_function: bool = False,
 ) -> fx.GraphModule:
     r"""Return a network whose activations act in the layers after them, with a bias for every connection.
 
@@ -231,7 +330,8 @@ def to_dac(
     bias of the layer before, or β of the batch normalisation, which is taken from there. All outputs begin with equal
     biases, so a plain or pre-activated (v2) network computes at first what it computed before; training tells them
     apart. Trained weights are kept. Between activation and layer there may be what commutes with a bias per
-    channel and with the activation: max pooling (not with SiLU and GELU, which are not monotone), flattening,
+    channel and with the activation: max pooling (not with SiLU, GELU and Hardswish, which are not monotone),
+    flattening,
     dropout, concatenation of channels, strided slices and channels of zeros.
 
     Parameters
@@ -246,23 +346,29 @@ def to_dac(
         Instead of a DAC, a `PreActivated` layer: the bias of an input is the same for all outputs. This is the paper's
         ablation; the function is the same at first, the training is not.
 
+    keep_function : bool
+        Residual networks compute at first what they did, too: where a sum reads an activation, it reads it still.
+
     Returns
     -------
     torch.fx.GraphModule
-        In the mode, training or evaluation, of `model`. Layers keep their names: the state dict has ``weight``
-        and ``bias``, of shape (outputs, inputs), where the layer's own were.
+        In the mode, training or evaluation, of `model`. Layers keep their names and their hooks: the state dict has
+        ``weight`` and ``bias``, of shape (outputs, inputs), where the layer's own were. Where nothing was trained, the
+        biases are not either. Its attribute ``converted``, a `Converted`, says what was replaced, what stays and why,
+        and where the function changes; ``print`` shows it.
 
     Raises
     ------
     ValueError
-        If the network cannot be traced (the error names the module), nothing in it can be replaced, or `first` is given
-        and the first layer cannot be replaced.
+        If the network cannot be traced (the error names the module), nothing in it can be replaced (it says what
+        activations there are), or `first` is given and the first layer cannot be replaced, or with `keep_function`.
 
     Notes
     -----
     *Residual networks.* An activation that both a layer and a sum read is removed altogether, so the skip connection
     loses it. This is the paper's rule for networks of He et al.'s first kind; their function changes to that of
-    the same network with activations in the branches only.
+    the same network with activations in the branches only. With `keep_function` the activation is computed for the
+    sum, as often as before, and only the layers have it to themselves.
 
     *What stays.* An activation before average pooling, which does not commute with it, or before anything else that is
     not named above. If a bias that it needs has moved, because a DAC needs it too, a `ChannelBias` comes before it.
@@ -289,16 +395,23 @@ def to_dac(
     >>> type(dac.get_submodule("2")).__name__, torch.allclose(dac(x), model(x), atol=1e-6)
     ('DACLinear', True)
     """
+    if first and keep_function:
+        raise ValueError(
+            "keep_function: got True together with first, which changes the function; allowed is one of them"
+        )
     net = trace(model, example_input)
     entrance = _entrance(net) if first else None
-    flow = follow(net, _gains, True, entrance)
+    flow = follow(net, _gains, biases=True, bare_sums=not keep_function, first=entrance)
     if not flow.takers and not first:
         raise ValueError(
             f"model: in {type(model).__name__} no activation ({', '.join(ACTIVATIONS)}) is followed by an nn.Linear or "
-            "nn.Conv2d with more than one output per group"
+            f"nn.Conv2d with more than one output per group; its activations: {_found(net)}"
         )
-    _rebuild(net, flow, _pre_activated if shared else _dac)
-    return net.finished(model)
+    changed = {net.where(node): "a sum reads its operands without their activation" for node in flow.bared}
+    if entrance is not None:
+        changed[str(entrance.target)] = "the first layer has an activation"
+    made = _rebuild(net, flow, _pre_activated if shared else _dac)
+    return _finished(net, flow, made, changed, model)
 
 
 def _entrance(net: Network) -> fx.Node:
@@ -366,11 +479,11 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
         return getattr(layer, "groups", 1) == 1
 
     net = trace(model, example_input)
-    flow = follow(net, ungrouped, False)
+    flow = follow(net, ungrouped, biases=False, bare_sums=False)
     if not flow.takers:
         raise ValueError(
             f"model: in {type(model).__name__} no activation ({', '.join(ACTIVATIONS)}) is followed by an nn.Linear or "
-            "an ungrouped nn.Conv2d"
+            f"an ungrouped nn.Conv2d; its activations: {_found(net)}"
         )
-    _rebuild(net, flow, multibias)
-    return net.finished(model)
+    made = _rebuild(net, flow, multibias)
+    return _finished(net, flow, made, dict.fromkeys(made, "its weights are new"), model)

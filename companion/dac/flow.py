@@ -21,7 +21,7 @@ from companion.surgery.tracing import SHAPE, Network
 __all__ = ["NORMS", "Flow", "State", "follow"]
 
 #: φ(max(x, y)) = max(φ(x), φ(y)) does not hold for these.
-NOT_MONOTONE = ("silu", "gelu")
+NOT_MONOTONE = ("silu", "gelu", "hardswish")
 #: φ(0) is not 0.
 NOT_ZERO_AT_ZERO = ("sigmoid", "softplus")
 
@@ -61,8 +61,10 @@ class Flow:
     accepts : callable
         Whether a layer takes over the activation before it.
     biases : bool
-        Whether biases move too. Then a sum takes its operands without the activation that was to come (the paper's rule
-        for residual networks); otherwise it needs them with it.
+        Whether biases move too.
+    bare_sums : bool
+        Whether a sum takes its operands without the activation that was to come, which is the paper's rule for residual
+        networks and changes their function; otherwise it needs them with it.
     first : Node, optional
         A layer that gets an activation of its own.
     """
@@ -73,14 +75,20 @@ class Flow:
         moving: Collection[fx.Node],
         accepts: Callable[[nn.Module], bool],
         biases: bool,
+        bare_sums: bool,
         first: fx.Node | None,
     ) -> None:
-        self.net, self.moving, self.accepts, self.biases, self.first = net, moving, accepts, biases, first
+        self.net, self.moving, self.accepts, self.first = net, moving, accepts, first
+        self.biases, self.bare_sums = biases, bare_sums
         self.states: dict[fx.Node, State] = {}
         #: The operands that a node needs as they were in the old network.
         self.needs: dict[fx.Node, list[fx.Node]] = {}
         #: The layers that take over an activation.
         self.takers: list[fx.Node] = []
+        #: The sums that lose activations of their operands.
+        self.bared: list[fx.Node] = []
+        #: The nodes whose own biases are trained.
+        self.trained: set[fx.Node] = set()
         for node in net.graph.nodes:
             state = self._visit(node)
             if state is None:
@@ -141,7 +149,11 @@ class Flow:
         return State(offset=self._own(node, module.bias), layout=layout, channels=module.num_features)
 
     def _own(self, node: fx.Node, bias: Tensor | None) -> dict[fx.Node, Tensor]:
-        return {} if bias is None or not self.biases else {node: bias.detach()}
+        if bias is None or not self.biases:
+            return {}
+        if bias.requires_grad:
+            self.trained.add(node)
+        return {node: bias.detach()}
 
     def _passage(self, node: fx.Node, given: State) -> State | None:
         """Operations on one map that keep its channels apart."""
@@ -170,12 +182,15 @@ class Flow:
         given = [self.states[operand] for operand in node.args if isinstance(operand, fx.Node)]
         if len(given) != 2 or len(node.args) != 2 or node.kwargs:
             return None
-        if not self.biases and any(state.activation for state in given):
+        activated = any(state.activation for state in given)
+        if activated and not self.bare_sums:
             return None
         layouts = {state.layout for state in given if state.offset}
         channels = {state.channels for state in given if state.channels is not None}
         if len(layouts) > 1 or (layouts and len(channels) > 1):
             return None
+        if activated:
+            self.bared.append(node)
         offset: dict[fx.Node, Tensor] = {}
         for state in given:
             for source, part in state.offset.items():
@@ -295,11 +310,18 @@ def _new_channels(net: Network, node: fx.Node) -> tuple[int, int] | None:
     return (before, after) if isinstance(before, int) and isinstance(after, int) and min(before, after) >= 0 else None
 
 
-def follow(net: Network, accepts: Callable[[nn.Module], bool], biases: bool, first: fx.Node | None = None) -> Flow:
+def follow(
+    net: Network,
+    accepts: Callable[[nn.Module], bool],
+    *,
+    biases: bool,
+    bare_sums: bool,
+    first: fx.Node | None = None,
+) -> Flow:
     """The flow in which every activation that moves is taken over by some layer."""
     moving = {node for node in net.graph.nodes if net.activation(node)}
     while True:
-        flow = Flow(net, moving, accepts, biases, first)
+        flow = Flow(net, moving, accepts, biases, bare_sums, first)
         followed = flow.followed()
         if followed == moving:
             return flow

@@ -52,9 +52,10 @@ def dac_linear(
     bias : Tensor
         (n, m): one bias per connection. Finite.
     activation : str or callable
-        :math:`\varphi`: "relu", "leaky_relu" (slope 0.01), "elu", "silu", "gelu", "tanh", "sigmoid", "softplus",
-        "identity", or any elementwise function of a tensor. It is computed twice, forwards and backwards, and must
-        give the same both times. What it has learned gets its gradient. It breaks the graph of a compiler.
+        :math:`\varphi`: "relu", "leaky_relu" (slope 0.01), "elu", "relu6", "silu", "hardswish", "gelu", "tanh",
+        "sigmoid", "softplus", "identity", or any elementwise function of a tensor. It is computed twice, forwards and
+        backwards, and must give the same both times. What it has learned gets its gradient. It breaks the graph of a
+        compiler.
 
     Returns
     -------

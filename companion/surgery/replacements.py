@@ -6,7 +6,6 @@ import copy
 import fnmatch
 import functools
 import inspect
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,10 +15,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from companion import rooms
-from companion.activations import KINDS, MODULES, kind_of, named
+from companion.activations import KINDS, MODULES, is_softmax, kind_of, named
 from companion.rehearsal import Example, rehearse
 from companion.surgery.functions import Called, attributes, call_modules, called_functions
 from companion.surgery.layouts import Seen, look
+from companion.surgery.report import alike, parameters
 
 __all__ = ["Replaced", "replace_activations", "restore_activations"]
 
@@ -52,18 +52,7 @@ class Replaced:
         new = {name: f"{self._was[name]} → {what}" for name, what in self.new.items()}
         left = {name: f"stays, {why}" for name, why in self.left.items()}
         before, now = self.parameters
-        return "\n".join([*_alike(new), *_alike(left), f"parameters: {before:,} → {now:,}"])
-
-
-def _alike(said: Mapping[str, str]) -> list[str]:
-    """A line for all names of which the same is said: three of them, and how many there are."""
-    names = defaultdict(list)
-    for name, what in said.items():
-        names[what].append(name or "(itself)")
-    return [
-        f"{what}: {', '.join(few[:3])}" + (f", …, {len(few)} in all" if len(few) > 3 else "")
-        for what, few in names.items()
-    ]
+        return "\n".join([*alike(new), *alike(left), f"parameters: {before:,} → {now:,}"])
 
 
 def replace_activations(
@@ -140,7 +129,7 @@ def replace_activations(
         raise ValueError(f"example: got None, but what replaces {wanting} wants the number of channels")
     if inplace and rules.of("", model):
         raise ValueError("inplace: the model is itself the activation; replace it by the new one, or let it be copied")
-    before = _parameters(model)
+    before = parameters(model)
     target = model if inplace else _copied(model)
     report = Replaced()
     try:
@@ -148,13 +137,13 @@ def replace_activations(
         seen = Seen() if example is None else rehearse(target, functools.partial(look, example=example))
         report.left.update(left)
         for name, kinds in seen.functions.items():
-            if kinds := {kind for kind in kinds if not _moves_mass(kind)}:
+            if kinds := {kind for kind in kinds if not is_softmax(kind)}:
                 report.left.setdefault(name, f"{' and '.join(sorted(kinds))} is called as a function")
         new = _replace(target, rules, seen, report)
     except BaseException:
         _undo(target, report)
         raise
-    made = Replaced(report.new, report.left, (before, _parameters(new)), report._was, report._undo)
+    made = Replaced(report.new, report.left, (before, parameters(new)), report._was, report._undo)
     vars(new)["replaced"] = made
     return new
 
@@ -197,10 +186,6 @@ def restore_activations(model: nn.Module) -> nn.Module:
 def _undo(model: nn.Module, report: Replaced) -> None:
     while report._undo:
         report._undo.pop()(model)
-
-
-def _parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -314,7 +299,7 @@ class _Rules:
         if self.strict and any(issubclass(type(module), base) for base in self.classes):
             base = next(base for base in self.classes if issubclass(type(module), base))
             return f"{what} is a subclass of {base.__name__}"
-        if kind is None or _moves_mass(kind):
+        if kind is None or is_softmax(kind):
             return ""
         if self.strict and KINDS[kind] in self.classes:
             return f"{what} of {type(module).__module__} is not torch's"
@@ -323,11 +308,6 @@ class _Rules:
 
 def _kind(module: nn.Module) -> str | None:
     return module.kind if isinstance(module, Called) else kind_of(module)
-
-
-def _moves_mass(kind: str) -> bool:
-    """Whether a kind is one of the softmax family, that nobody takes for the activation of a neuron."""
-    return "softm" in kind or kind == "log_softmax"
 
 
 # --- replacing ---------------------------------------------------------------------------------------------------
@@ -389,7 +369,7 @@ def _replace(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced) -> n
             report.left[name] = why
     if not successors:
         names = ", ".join(kind.__name__ for kind in rules.classes)
-        reasons = "".join(f"; {line}" for line in _alike(report.left))
+        reasons = "".join(f"; {line}" for line in alike(report.left))
         raise ValueError(f"model: {type(model).__name__} holds no {names} to replace{reasons}")
     for name, module in [*model.named_modules(remove_duplicate=False)]:
         if module in successors and not _is_below(name, replaced):

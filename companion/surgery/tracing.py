@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from companion.activations import ACTIVATIONS, FUNCTIONS
+from companion.activations import ACTIVATIONS, FUNCTIONS, is_softmax, kind_of
 
 __all__ = ["SHAPE", "Network", "free_name", "trace"]
 
@@ -100,7 +100,15 @@ def _leave_no_place(root: nn.Module, graph: fx.Graph) -> None:
     """Let every operation that we know give new memory, and later users of what it overwrote read its result."""
     order = {node: index for index, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
-        if node.op == "call_function" and node.target in (F.relu, F.leaky_relu, F.elu, F.silu, F.dropout):
+        if node.op == "call_function" and node.target in (
+            F.relu,
+            F.leaky_relu,
+            F.elu,
+            F.relu6,
+            F.silu,
+            F.hardswish,
+            F.dropout,
+        ):
             given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
             node.args, node.kwargs = (given.pop("input"),), given
         module = root.get_submodule(node.target) if node.op == "call_module" else None
@@ -139,7 +147,9 @@ _MODULES: dict[type[nn.Module], tuple[str, Mapping[str, Any]]] = {
     nn.ReLU: ("relu", {}),
     nn.LeakyReLU: ("leaky_relu", {"negative_slope": 0.01}),
     nn.ELU: ("elu", {"alpha": 1.0}),
+    nn.ReLU6: ("relu6", {}),
     nn.SiLU: ("silu", {}),
+    nn.Hardswish: ("hardswish", {}),
     nn.GELU: ("gelu", {"approximate": "none"}),
     nn.Tanh: ("tanh", {}),
     nn.Sigmoid: ("sigmoid", {}),
@@ -178,8 +188,26 @@ class Network:
         }
 
     def module(self, node: fx.Node) -> nn.Module | None:
-        """The module that a node calls."""
-        return self.modules[node.target] if node.op == "call_module" else None
+        """The module that a node calls, if the traced network had it."""
+        return self.modules.get(str(node.target)) if node.op == "call_module" else None
+
+    def where(self, node: fx.Node) -> str:
+        """The name of the module in whose forward a node is."""
+        stack = list(node.meta.get("nn_module_stack", {}).values())
+        return stack[-1][0] if stack else ""
+
+    def kind(self, node: fx.Node) -> str | None:
+        """The kind of activation that a node applies, with whatever settings; none of the softmax family."""
+        module = self.module(node)
+        called = FUNCTIONS.get(node.target) if node.op in ("call_function", "call_method") else None
+        kind = kind_of(module) if module is not None else called
+        return None if kind is None or is_softmax(kind) else kind
+
+    def what(self, node: fx.Node) -> str:
+        """What a node is, for a reader: the class of a module, or the name of a function."""
+        if node.op == "call_module":
+            return type(self.root.get_submodule(str(node.target))).__name__
+        return getattr(node.target, "__name__", str(node.target))
 
     def finished(self, model: nn.Module) -> fx.GraphModule:
         """The graph as a network that is called like the one it was made from."""

@@ -168,7 +168,9 @@ def test_plain_torch_is_right_relative_to_what_is_not_silent() -> None:
 CURVES: dict[str, Callable[[mpmath.mpf], mpmath.mpf]] = {
     "leaky_relu": lambda x: x if x > 0 else x * mpmath.mpf(0.01),
     "elu": lambda x: x if x > 0 else mpmath.expm1(x),
+    "relu6": lambda x: min(max(x, mpmath.mpf(0)), mpmath.mpf(6)),
     "silu": lambda x: x / (1 + mpmath.exp(-x)),
+    "hardswish": lambda x: x * min(max(x + 3, mpmath.mpf(0)), mpmath.mpf(6)) / 6,
     "gelu": lambda x: x * mpmath.ncdf(x),
     "tanh": mpmath.tanh,
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),

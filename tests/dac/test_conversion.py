@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import random
 from itertools import pairwise
 
@@ -248,9 +249,7 @@ def test_every_named_activation_moves(activation: type[nn.Module]) -> None:
     assert_same(converted, model, torch.randn(5, 4).double())
 
 
-@pytest.mark.parametrize(
-    "activation", [nn.LeakyReLU(0.2), nn.ELU(2.0), nn.GELU("tanh"), nn.PReLU(), AGLU(), nn.ReLU6()]
-)
+@pytest.mark.parametrize("activation", [nn.LeakyReLU(0.2), nn.ELU(2.0), nn.GELU("tanh"), nn.PReLU(), AGLU(), nn.Mish()])
 def test_other_activations_stay(activation: nn.Module) -> None:
     model = nn.Sequential(nn.Linear(4, 3), activation, nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     assert kinds(to_dac(model), DACLinear) == ["4"]
@@ -397,9 +396,9 @@ def test_dropout_as_a_function_follows_the_mode_of_the_converted_network() -> No
 
 
 class Random(nn.Module):
-    """A random graph of everything that is followed; sums only of values that no activation has seen."""
+    """A random graph of everything that is followed; sums of anything, or only of what no activation has seen."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, any_sums: bool) -> None:
         super().__init__()
         self.draw = random.Random(seed)
         self.layers = nn.ModuleList()
@@ -414,7 +413,7 @@ class Random(nn.Module):
             operands = [self.draw.randrange(max(0, step - 6), step) for _ in range(2 if kind in ("add", "cat") else 1)]
             channels = self.channels[operands[0]]
             if kind == "add":
-                same = [i for i in range(step) if self.channels[i] == channels and fresh[i]]
+                same = [i for i in range(step) if self.channels[i] == channels and (any_sums or fresh[i])]
                 if not same:
                     kind = "relu"
                 operands = self.draw.choices(same, k=2) if same else operands[:1]
@@ -460,20 +459,94 @@ class Random(nn.Module):
         return self.head(torch.cat([value.mean((2, 3)) for value in values], 1))
 
 
-def test_random_networks_compute_what_they_did() -> None:
+@pytest.mark.parametrize("keep_function", [False, True])
+def test_random_networks_compute_what_they_did(keep_function: bool) -> None:
     converted = 0
     for seed in range(120):
-        model = trained(Random(seed))
+        model = trained(Random(seed, any_sums=keep_function))
         x = torch.randn(3, 4, 5, 5).double()
         try:
-            network = to_dac(model)
+            network = to_dac(model, keep_function=keep_function)
         except ValueError:
             # There is nothing to convert.
             continue
         converted += len(kinds(network, DACConv2d))
+        assert not network.converted.changed
         assert_same(network, model, x)
     # Enough of them had something to convert.
     assert converted > 80
+
+
+# --- what is said, and what is kept ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FIRST_KIND)
+def test_a_residual_network_computes_what_it_did_if_that_is_wanted(name: str) -> None:
+    make, _, size = FIRST_KIND[name]
+    model, x = trained(make()), torch.randn(4, 3, size, size).double()
+    plain, kept = to_dac(model), to_dac(model, keep_function=True)
+    assert kept.converted.layers == plain.converted.layers
+    assert not kept.converted.changed
+    assert_same(kept, model, x)
+    assert set(plain.converted.changed.values()) == {"a sum reads its operands without their activation"}
+    assert len(plain.converted.changed) == {"resnet20": 9, "torchvision_resnet18": 5}[name]
+
+
+def test_the_report_says_what_was_done_and_what_stays() -> None:
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.PReLU()),
+        *(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(4, 2)),
+    )
+    assert str(to_dac(model).converted).splitlines() == [
+        "Conv2d → DACConv2d: 2",
+        "stays, PReLU has no DAC form: 3",
+        "stays, ReLU before AvgPool2d: 5",
+        "parameters: 419 → 431",
+    ]
+    assert to_dac(model, first=True).converted.changed == {"0": "the first layer has an activation"}
+    assert to_multibias(model, 2).converted.changed == {"2": "its weights are new"}
+    with pytest.raises(ValueError, match="keep_function: got True together with first"):
+        to_dac(model, first=True, keep_function=True)
+    with pytest.raises(ValueError, match=r"in Sequential no activation .*; its activations: 1 mish, 2 prelu"):
+        to_dac(nn.Sequential(nn.Conv2d(3, 4, 3), nn.PReLU(), nn.Conv2d(4, 4, 3), nn.Mish(), nn.PReLU()))
+    googlenet = torchvision.models.googlenet(init_weights=False).eval()
+    assert to_dac(googlenet).converted.changed == dict.fromkeys(("aux1", "aux2"), "it is not called in this mode")
+
+
+def test_networks_with_relu6_and_hardswish_are_converted() -> None:
+    for make in (torchvision.models.mobilenet_v2, torchvision.models.mobilenet_v3_small):
+        model, x = trained(make(num_classes=10)).eval(), torch.randn(2, 3, 32, 32).double()
+        torch.testing.assert_close(to_dac(model, keep_function=True)(x), model(x), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("convert", [to_dac, lambda model: to_multibias(model, 2)])
+def test_a_converted_network_is_pickled(convert) -> None:
+    new, x = convert(models.resnet20(3, 10)).eval(), torch.randn(2, 3, 8, 8)
+    again = pickle.loads(pickle.dumps(new))
+    assert torch.equal(again(x), new(x))
+    assert again.converted == new.converted
+
+
+def test_hooks_stay_where_they_were() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    called = []
+    for module in (model, model[0], model[2]):
+        module.register_forward_hook(lambda module, args, out: called.append(type(module).__name__))
+    model[2].register_forward_pre_hook(lambda module, args, kwargs: called.append("before"), with_kwargs=True)
+    to_dac(model)(torch.randn(1, 3))
+    assert called == ["Linear", "before", "DACLinear", "Sequential"]
+
+
+def test_what_is_frozen_stays_frozen() -> None:
+    model = nn.Sequential(
+        *(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+    )
+    model[:4].requires_grad_(False)
+    model[4].weight.requires_grad_(False)  # of this one the bias is trained
+    new = to_dac(model)
+    trained_ones = {name for name, p in new.named_parameters() if p.requires_grad}
+    assert trained_ones == {"6.weight", "6.bias", "_6_bias.bias"}
+    assert not any(p.requires_grad for p in to_dac(model.requires_grad_(False), shared=True).parameters())
 
 
 # --- options -----------------------------------------------------------------------------------------------------

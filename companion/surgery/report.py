@@ -1,0 +1,26 @@
+"""What was done to a network, in few lines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from torch import nn
+
+__all__ = ["alike", "parameters"]
+
+
+def alike(said: Mapping[str, str]) -> list[str]:
+    """A line for all names of which the same is said: three of them, and how many there are."""
+    names = defaultdict(list)
+    for name, what in said.items():
+        names[what].append(name or "(itself)")
+    return [
+        f"{what}: {', '.join(few[:3])}" + (f", …, {len(few)} in all" if len(few) > 3 else "")
+        for what, few in names.items()
+    ]
+
+
+def parameters(model: nn.Module) -> int:
+    """How many a network has."""
+    return sum(parameter.numel() for parameter in model.parameters())
