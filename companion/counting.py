@@ -9,7 +9,8 @@ pixel of the map that it is applied to; the sums are cached for all positions of
 What the paper leaves open: batch normalisation costs two per element, a scale and a shift, with or without β, as it
 does when its statistics are fixed. Sums, differences, products and quotients of two tensors, such as skip connections,
 cost one per element. Pooling, softmax and other normalisations are free, and so is what only chooses, compares or moves
-numbers. Of anything else nobody has said what it costs: `Count.unknown` names it.
+numbers, a mask among them, or scales all of a tensor by one number. Of anything else nobody has said what it costs:
+`Count.unknown` names it.
 
 Functions and modules say what they cost by `declare`; a mechanism does so in its module ``costs``. torch's
 ``register_flop_formula`` is for operators.
@@ -30,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from companion import activations, rooms
-from companion.rehearsal import call, example_of, rehearse
+from companion.rehearsal import Example, call, example_of, rehearse
 
 __all__ = ["Count", "LayerCount", "conv2d_flops", "count", "declare", "free", "linear_flops"]
 
@@ -210,12 +211,26 @@ class Count:
         The modules that hold parameters or cost something, in the order of the network. They add up to the totals.
     unknown : tuple of (str, int)
         Operators of which nobody has said what they cost, and how often each was called. They are not in the FLOPs.
+    operators : tuple of (str, int)
+        What was counted, and its FLOPs: operators of torch, and functions and modules that declare their cost. See
+        `by_operator`.
     """
 
     parameters: int
     flops: int
     layers: tuple[LayerCount, ...]
     unknown: tuple[tuple[str, int], ...] = ()
+    operators: tuple[tuple[str, int], ...] = ()
+
+    def by_operator(self) -> dict[str, int]:
+        """Return the FLOPs of each operator, the dearest first. They add up to the total.
+
+        Examples
+        --------
+        >>> count(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), (3, 8, 8)).by_operator()
+        {'aten.convolution': 7920, 'aten.native_batch_norm': 288}
+        """
+        return dict(sorted(self.operators, key=lambda row: -row[1]))
 
     def __str__(self) -> str:
         """Return a table, a line per layer and one for the total, and what is not counted below it."""
@@ -230,27 +245,37 @@ class Count:
         return "\n".join([*table, *(f"not counted: {operator}, called {n} times" for operator, n in self.unknown)])
 
 
-def count(model: nn.Module, input_shape: Sequence[int]) -> Count:
+def count(model: nn.Module, input_shape: Sequence[int] | None = None, *, inputs: Example | None = None) -> Count:
     """Count the parameters and the FLOPs of a network, by running it once.
 
-    What runs is a copy in evaluation mode, on tensors that have shapes but hold no numbers. Only if the network decides
-    by the values of tensors does it run on zeros. The network itself is not touched. Functional calls count like
-    modules, with whatever module makes them. What is declared, as `DACLinear`, `DACConv2d` and their functions are,
-    counts as one layer, however it is computed. The convention is at the head of the module
+    What runs is a copy in evaluation mode, on tensors that have shapes but hold no numbers. Only if that fails, as when
+    the network decides by the values of tensors, does it run on numbers. The network itself is not touched. Functional
+    calls count like modules, with whatever module makes them. What is declared, as `DACLinear`, `DACConv2d` and their
+    functions are, counts as one layer, however it is computed. The convention is at the head of the module
     :mod:`companion.counting`; torch's ``FlopCounterMode`` does the counting, with formulas that add what it leaves
     out: biases, batch normalisation and elementwise arithmetic.
 
     Parameters
     ----------
     model : nn.Module
-        Any network that takes one floating tensor.
+        Any network.
     input_shape : sequence of int
-        Of one example, such as (C, H, W), without the batch.
+        Of one example, such as (C, H, W), without the batch, if the network takes one floating tensor.
+    inputs : Tensor, tuple or mapping
+        Instead of a shape: a tensor, of whatever dtype, such as tokens; a tuple of all arguments; or a dictionary of
+        arguments by name. What is counted is the call with just these, for all examples in them.
 
     Returns
     -------
     Count
         Its ``str`` is a table.
+
+    Raises
+    ------
+    TypeError
+        If neither or both of `input_shape` and `inputs` are given.
+    ValueError
+        If the network cannot take the inputs; the error names the module.
 
     References
     ----------
@@ -264,9 +289,14 @@ def count(model: nn.Module, input_shape: Sequence[int]) -> Count:
     0      Linear          15     27
     2      Linear           8     14
     total                  23     41
+    >>> count(nn.Embedding(10, 4), inputs=torch.tensor([[1, 2, 3]])).parameters
+    40
     """
+    if (input_shape is None) == (inputs is None):
+        raise TypeError("count: got both or neither of input_shape and inputs, allowed is one of them")
+    example: Any = input_shape if inputs is None else inputs
     rooms.modules("costs")
-    ledger = rehearse(model, lambda replica: _run(replica, input_shape))
+    ledger = rehearse(model, lambda replica: _run(replica, example))
     seen: set[int] = set()
     layers = []
     for name, module in model.named_modules():
@@ -275,8 +305,13 @@ def count(model: nn.Module, input_shape: Sequence[int]) -> Count:
         parameters = sum(p.numel() for p in own)
         if parameters or ledger.flops[name]:
             layers.append(LayerCount(name, type(module).__name__, parameters, ledger.flops[name]))
-    unknown = tuple(sorted(ledger.unknown.items()))
-    return Count(sum(row.parameters for row in layers), sum(row.flops for row in layers), tuple(layers), unknown)
+    return Count(
+        sum(row.parameters for row in layers),
+        sum(row.flops for row in layers),
+        tuple(layers),
+        tuple(sorted(ledger.unknown.items())),
+        tuple(sorted((operator, flops) for operator, flops in ledger.operators.items() if flops)),
+    )
 
 
 @dataclass
@@ -285,13 +320,15 @@ class _Ledger:
 
     running: list[str] = field(default_factory=lambda: [""])
     flops: Counter[str] = field(default_factory=Counter)
+    operators: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     #: How many calls around this one have said what they cost with all that is in them.
     settled: int = 0
 
-    def book(self, flops: int) -> None:
-        """Add to the module that is running."""
+    def book(self, what: Any, flops: int) -> None:
+        """Add to the module that is running, and to what it calls."""
         self.flops[self.running[-1]] += flops
+        self.operators[getattr(what, "__name__", None) or str(what)] += flops
 
     def enter(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A module begins."""
@@ -301,7 +338,7 @@ class _Ledger:
             self.settled += 1
         elif formula is not None:
             self.settled = 1
-            self.book(formula(module, *args, **kwargs))
+            self.book(type(module), formula(module, *args, **kwargs))
 
     def leave(self) -> None:
         """It ends."""
@@ -335,7 +372,7 @@ class _Calls(TorchFunctionMode):
         cost = _COSTS.get(func)
         if cost is None or self.ledger.settled:
             return func(*args, **kwargs)
-        self.ledger.book(cost.formula(*args, **kwargs))
+        self.ledger.book(func, cost.formula(*args, **kwargs))
         self.ledger.settled += 1
         try:
             return (cost.fake if cost.fake and self.empty else func)(*args, **kwargs)
@@ -358,34 +395,34 @@ class _Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
-def _run(model: nn.Module, input_shape: Sequence[int]) -> _Ledger:
-    """What a network costs for one example; it keeps the hooks that it gets here."""
+def _run(model: nn.Module, example: Example) -> _Ledger:
+    """What a network costs; it keeps the hooks that it gets here."""
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
     ledger = _Ledger()
 
-    def booked(formula: Callable[..., int]) -> Callable[..., int]:
+    def booked(operator: Any, formula: Callable[..., int]) -> Callable[..., int]:
         """The formula, with the result booked on the module that is running."""
 
         def counted(*args: Any, **kwargs: Any) -> int:
             if ledger.settled:
                 return 0
             flops = formula(*args, **kwargs)
-            ledger.book(flops)
+            ledger.book(str(operator), flops)
             return flops
 
         # FlopCounterMode gives tensors to such a formula, not their shapes
         counted._get_raw = True  # type: ignore[attr-defined]
         return counted
 
-    formulas = {operator: booked(formula) for operator, formula in {**flop_registry, **_formulas()}.items()}
+    formulas = {operator: booked(operator, formula) for operator, formula in {**flop_registry, **_formulas()}.items()}
     for name, module in model.named_modules():
         module.register_forward_pre_hook(
             lambda module, args, kwargs, name=name: ledger.enter(name, module, args, kwargs), with_kwargs=True
         )
         module.register_forward_hook(lambda *_: ledger.leave(), always_call=True)
-    arguments = example_of(model, input_shape)
+    arguments = example_of(model, example)
     empty = any(isinstance(x, FakeTensor) for x in tree_leaves(arguments))
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
     with counter, _Witness(ledger, formulas), _Calls(ledger, empty):
@@ -410,7 +447,8 @@ _NAMES = """
     _to_copy _unsafe_index _unsafe_view as_strided_ cat clamp clamp_ clone constant_pad_nd copy copy_ embedding fill_
     flip gather im2col index index_put index_put_ index_select masked_fill masked_fill_ maximum minimum pixel_shuffle
     pixel_unshuffle reflection_pad1d reflection_pad2d repeat replication_pad2d roll scatter select_scatter slice_scatter
-    sort stack topk tril triu upsample_nearest1d upsample_nearest2d where
+    sort split_with_sizes_copy stack topk transpose_ tril triu unsafe_chunk unsafe_split
+    upsample_nearest1d upsample_nearest2d where
 """
 #: Functions of one tensor, element by element, are free as well, and so is what gives a view, or gives or takes no
 #: floating numbers.
@@ -452,9 +490,21 @@ def _formulas() -> dict[Any, Callable[..., int]]:
         return 2 * x.numel()
 
     def elementwise(x: Any, y: Any, *args: Any, out_val: Tensor, **kwargs: Any) -> int:
-        # a Python number comes as a tensor of no dimension; indices and masks are no floating point operations
-        both = all(isinstance(operand, Tensor) and operand.ndim > 0 for operand in (x, y))
-        return out_val.numel() if both and out_val.is_floating_point() else 0
+        # a mask only chooses; a number may come as a tensor with one element
+        return out_val.numel() if all(_has_numbers(operand, out_val) for operand in (x, y)) else 0
+
+    def lstm(
+        x: Tensor, inputs: Tensor, states: Tensor, b1: Any, b2: Any, h: Any, c: Any, *args: Any, out_val: Any, **__: Any
+    ) -> int:
+        # mode, hidden size, layers, biases are the third to the sixth of the rest; one layer, in one direction
+        steps, hidden, biases = x.numel() // inputs.shape[1], args[3], 2 if args[5] else 0
+        # for each of the four gates two products and their sum; then i g + f c, and o tanh(c)
+        flops: int = steps * (2 * (inputs.numel() + states.numel()) + hidden * (4 * biases + 4 + 4))
+        return flops
+
+    def _has_numbers(operand: Any, out: Tensor) -> bool:
+        floating = isinstance(operand, Tensor) and (operand.is_floating_point() or operand.is_complex())
+        return floating and (operand.numel() > 1 or out.numel() == 1)
 
     return {
         aten.addmm: with_bias(aten.addmm, 0),
@@ -474,4 +524,6 @@ def _formulas() -> dict[Any, Callable[..., int]]:
             )
         },
         **{getattr(aten, name + end): elementwise for name in ("add", "sub", "mul", "div") for end in ("", "_")},
+        aten.rsub: elementwise,
+        aten.mkldnn_rnn_layer: lstm,
     }

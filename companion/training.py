@@ -156,7 +156,8 @@ def parameter_groups(
 
     Weight decay pulls κ and λ of an APA towards a shape that nobody asked for (zero gain), so the paper
     exempts them, as He et al. did for PReLU's slope. A module says so in a class attribute: a tuple of the
-    names of its own parameters.
+    names of its own parameters. timm's networks have a method of this name; what it returns are names of parameters as
+    seen from that module, and those that there are not are no error.
 
     Parameters
     ----------
@@ -199,7 +200,12 @@ def parameter_groups(
         raise ValueError(f"decay is {decay!r}; allowed are all, kernels")
     exempt: set[nn.Parameter] = set()
     for module in model.modules():
-        for name in getattr(module, "no_weight_decay", ()):
+        listed = getattr(module, "no_weight_decay", ())
+        if callable(listed):
+            below = dict(module.named_parameters(remove_duplicate=False))
+            exempt.update(below[name] for name in listed() if name in below)
+            listed = ()
+        for name in listed:
             own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
             if name not in own:
                 raise ValueError(

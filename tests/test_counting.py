@@ -309,6 +309,87 @@ def test_a_module_that_is_called_twice_costs_twice_and_holds_its_parameters_once
     assert count(tied, (3,)).parameters == 15
 
 
+# --- any inputs --------------------------------------------------------------------------------------------------
+
+
+class Several(nn.Module):
+    """Tokens, a list of images of different sizes, and a mask by its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.conv = nn.Embedding(10, 4), nn.Conv2d(3, 4, 1)
+
+    def forward(self, tokens, images, *, mask):
+        assert tokens.dtype == torch.long
+        means = torch.stack([self.conv(image[None]).mean((0, 2, 3)) for image in images])
+        return self.embedding(tokens) * mask + means
+
+
+def test_the_inputs_may_be_any() -> None:
+    images = [torch.zeros(3, 5, 6), torch.zeros(3, 7, 2)]
+    tokens, mask = torch.zeros(2, dtype=torch.long), torch.ones(2, 1, dtype=torch.bool)
+    counted = count(Several(), inputs={"tokens": tokens, "images": images, "mask": mask})
+    assert counted.flops == 7 * 4 * (5 * 6 + 7 * 2) + 2 * 4
+    assert counted.unknown == ()
+    one, two = (count(nn.Linear(3, 2), inputs=torch.zeros(n, 3)).flops for n in (1, 2))
+    assert (one, two) == (14, 28)
+    assert count(nn.Bilinear(2, 3, 4), inputs=(torch.zeros(1, 2), torch.zeros(1, 3))).parameters == 28
+    for wrong in ({}, {"input_shape": (3,), "inputs": torch.zeros(1, 3)}):
+        with pytest.raises(TypeError, match="count: got both or neither of input_shape and inputs"):
+            count(nn.Linear(3, 2), **wrong)
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+def test_recurrent_networks_cost_what_their_cells_do() -> None:
+    x = torch.zeros(3, 7, 4)
+    for options in ({}, {"num_layers": 2, "bidirectional": True, "batch_first": True}, {"bias": False}):
+        fused = count(nn.LSTM(4, 5, **options), inputs=x)
+        with torch.backends.mkldnn.flags(enabled=False):
+            apart = count(nn.LSTM(4, 5, **options), inputs=x)
+        assert (fused.flops, fused.unknown) == (apart.flops, ())
+    assert count(nn.GRU(4, 5), inputs=x).unknown == ()
+
+
+def test_operators_add_up_to_the_total() -> None:
+    model = to_dac(models.resnet20(3, 10))
+    counted = count(nn.Sequential(model, Dense()), (3, 16, 16))
+    costs = counted.by_operator()
+    assert sum(costs.values()) == counted.flops
+    assert list(costs.values()) == sorted(costs.values(), reverse=True)
+    assert next(iter(costs)) == "dac_conv2d"
+    assert costs["dac_linear"] == dac_linear_flops(10, 10)
+
+
+class Dense(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs = nn.Parameter(torch.ones(10, 10))
+
+    def forward(self, x):
+        return dac_linear(x, self.pairs, self.pairs)
+
+
+@together(
+    "compute, flops",
+    [
+        (lambda x: 1 - x, 0),
+        (lambda x: x * (x > 0), 0),
+        (lambda x: x * x.new_ones(()), 0),
+        (lambda x: x * x.new_ones(1), 0),
+        (lambda x: x.new_ones(1) - x, 0),
+        (lambda x: x * x.new_ones(5), 5),
+        (lambda x: torch.rsub(x, 2 * x), 5),
+    ],
+)
+def test_one_number_and_a_mask_are_free_whatever_their_form(compute, flops: int) -> None:
+    class Computed(nn.Module):
+        def forward(self, x):
+            return compute(x)
+
+    counted = count(Computed(), (5,))
+    assert (counted.flops, counted.unknown) == (flops, ())
+
+
 # --- what is declared, and what nobody knows ---------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ LEVELS = (
     ("functional",),
     ("",),  # the package itself
     ("doctor",),
+    ("__main__",),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 

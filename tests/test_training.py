@@ -87,6 +87,21 @@ def test_a_name_that_is_no_parameter_is_an_error():
         parameter_groups(model, 0.1)
 
 
+def test_a_method_may_list_names_as_timm_does() -> None:
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.position, self.layer = nn.Parameter(torch.ones(3)), nn.Linear(3, 3)
+
+        def no_weight_decay(self) -> set[str]:
+            return {"position", "layer.bias", "a_token_that_others_have"}
+
+    model = nn.Sequential(Tokens())
+    decayed, spared = parameter_groups(model, 0.1)
+    assert decayed["params"] == [model[0].layer.weight]
+    assert [id(p) for p in spared["params"]] == [id(model[0].position), id(model[0].layer.bias)]
+
+
 def test_the_decay_of_kernels_spares_biases_of_any_shape_and_normalisations():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), DACConv2d(2, 3, 3), nn.Flatten(), DACLinear(3, 2))
     decayed, spared = parameter_groups(model, 1e-4, "kernels")

@@ -1,0 +1,55 @@
+"""One command line for what people do without writing code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from torch import nn
+
+from companion.__main__ import COMMANDS, main
+
+
+def own() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert main(arguments) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_network_is_counted_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, "count", "squeezenet1_1", "--input", "3,64,64", "--by-operator")
+    assert lines[0].startswith("aten.convolution ")
+    assert any("DACConv2d" in line for line in said(capsys, "count", "squeezenet1_1", "--dac"))
+    table = said(capsys, "count", f"{__name__}:own", "--input", "4", "--replace", "relu=aglu")
+    assert table[:2] == ["ReLU → AGLU(num_parameters=1, dim=1, init='near_one'): 1", "parameters: 23 → 25"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("count", "resnet19"), "model: got 'resnet19', allowed is the name of a network of torchvision or timm"),
+        (("count", "squeezenet1_1", "--replace", "gelu=aglu"), "model: SqueezeNet holds no GELU to replace"),
+        (("count", "squeezenet1_1", "--input", "x"), "invalid literal for int"),
+        (("bench", "nothing"), "name: got nothing, allowed are"),
+        (("guess",), "invalid choice: 'guess'"),
+    ],
+)
+def test_what_is_wrong_is_said(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_others_are_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "doctor")[0] == "Installed"
+    assert any(line.startswith("apa-digits: ") for line in said(capsys, "experiments", "list"))
+
+
+def test_help_names_all_commands() -> None:
+    shown = subprocess.run([sys.executable, "-m", "companion", "--help"], capture_output=True, text=True, check=True)
+    assert all(f"\n{command}" in shown.stdout for command in COMMANDS)
