@@ -416,6 +416,40 @@ def test_every_layout_of_every_operand(backend: str, device: str, layout: str) -
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
+@together("activation", ["relu", "silu", "a function"])
+def test_one_image_with_everything_channels_last(activation: str) -> None:
+    """With one output a group: there the convolution itself is torch's, which in this layout needs care."""
+    phi = F.softplus if activation == "a function" else activation
+    operands = [torch.randn(s, dtype=torch.float64) for s in ((1, 4, 5, 5), (2, 2, 3, 3), (2, 2))]
+    found = []
+    for form in (torch.contiguous_format, torch.channels_last):
+        moved = [x.contiguous(memory_format=form) if x.ndim == 4 else x for x in operands]
+        moved = [x.detach().requires_grad_() for x in moved]
+        f = dac_conv2d(*moved, padding=1, groups=2, activation=phi)
+        first = torch.autograd.grad(f.square().sum(), moved, create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), moved)
+        found.append([f, *first, *second])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@either_bias
+@together("limit", [0, 2**20])
+def test_without_any_meeting_the_gradients_are_zero(
+    monkeypatch: pytest.MonkeyPatch, per_weight: bool, limit: int
+) -> None:
+    """A kernel whose positions all fall beside the image; torch's convolution does the same."""
+    monkeypatch.setattr(op, "SMALL", limit)
+    weight = torch.randn(3, 2, 2, 2, requires_grad=True)
+    z, bias = torch.randn(1, 2, 1, 1, requires_grad=True), torch.randn(3, 2, requires_grad=True)
+    b = bias[..., None, None].expand_as(weight) if per_weight else bias
+    f = dac_conv2d(z, weight, b, padding=1, dilation=2)
+    assert f.shape == (1, 3, 1, 1)
+    assert not f.any()
+    for gradient in torch.autograd.grad(f.sum(), (z, weight, bias)):
+        assert not gradient.any()
+
+
 def test_dense_operands_may_be_transposed_or_expanded(backend: str, device: str) -> None:
     z, weight, bias = (
         torch.randn(4, 3, device=device).t(),
@@ -502,6 +536,19 @@ def test_a_function_gives_what_its_name_gives(activation: str) -> None:
         g = torch.randn_like(named)
         for one, other in zip(results(called, operands, g), results(named, operands, g), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@together("limit", [0, 2**20])
+def test_a_function_may_work_in_place(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(op, "SMALL", limit)
+    operands, numbers = conv_operands("padded", False)
+    g = torch.randn(2, 2, 5, 4)
+    found = [
+        results(dac_conv2d(*operands, **numbers, activation=phi), operands, g)
+        for phi in ("relu", nn.ReLU(inplace=True))
+    ]
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("block", [1, 2**19])
