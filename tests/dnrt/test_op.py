@@ -93,6 +93,20 @@ def test_small_values_of_the_normal_distribution_are_right_relative_to_themselve
     assert (F.gelu(x).double() - exact).abs()[:50].max() > 0.01 * exact.abs()[:50].min()  # 1 + erf loses them
 
 
+@pytest.mark.parametrize("gate", GATES)
+def test_where_the_gate_is_open_or_closed_it_has_no_slope(gate: str, device: str) -> None:
+    """However large the number is that the slope meets: nothing of it arrives at the threshold."""
+    x = torch.tensor([[1e31, 3e4, -1e31], [1e38, 200.0, -1e38]], device=device)
+    y, dx, *others = differentiated(
+        lambda *given: raa(*given, gate=gate),
+        [x, torch.zeros(3, device=device), torch.zeros(1, device=device)],
+        torch.ones_like(x),
+    )
+    torch.testing.assert_close(y, x.clamp(min=0.0))
+    torch.testing.assert_close(dx, (x > 0).float())
+    assert not any(gradient.any() for gradient in others)
+
+
 @pytest.mark.parametrize("dim", [1, -1])
 def test_channels_last_and_transposed_stay_as_they_lie(dim: int, device: str) -> None:
     x, weight, bias = operands((2, 6, 6, 6), dim, device)
