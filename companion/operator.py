@@ -138,7 +138,17 @@ def overridable(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
             return result
         return function(*args, **kwargs)
 
+    call.__prepare_scriptable__ = functools.partial(refuse_script, function)  # type: ignore[attr-defined]
     return call
+
+
+def refuse_script(this: Any) -> None:
+    """What ``torch.jit.script`` is told by a function, and by a module as its ``__prepare_scriptable__``."""
+    name = getattr(this, "__name__", type(this).__name__)
+    raise TypeError(
+        f"torch.jit.script: got {name}, which its language cannot say, allowed are torch.compile, torch.export and "
+        "torch.jit.trace"
+    )
 
 
 def transformed() -> bool:
@@ -421,6 +431,40 @@ def check_floating(name: str, value: torch.Tensor) -> None:
         raise TypeError(f"{name}: got {type(value).__name__}, allowed is a torch.Tensor of floating dtype")
     if not value.is_floating_point():
         raise TypeError(f"{name}: got dtype {value.dtype}, allowed is a floating dtype such as torch.float32")
+    if value.layout != torch.strided or value.is_nested:
+        got = "a nested tensor" if value.is_nested else f"layout {value.layout}"
+        raise TypeError(f"{name}: got {got}, allowed is a dense tensor, layout torch.strided; see Tensor.to_dense")
+
+
+def as_float(name: str, value: float) -> float:
+    """A real number as a float, or a clear error."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name}: got {type(value).__name__}, allowed is a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name}: got a number that no float can hold, allowed is up to 1.8e308") from None
+
+
+def as_int(name: str, value: int, minimum: int | None = None) -> int:
+    """A whole number, NumPy's among them, as an int, or a clear error."""
+    if isinstance(value, bool) or not isinstance(value, (int, numbers.Integral)):
+        raise TypeError(f"{name}: got {value!r}, allowed is an int")
+    if minimum is not None and value < minimum:
+        raise ValueError(f"{name}: got {value}, allowed is at least {minimum}")
+    return int(value)
+
+
+def check_flag(name: str, value: bool) -> None:
+    """Refuse what is neither True nor False."""
+    if value not in (True, False):
+        raise TypeError(f"{name}: got {value!r}, allowed are True and False")
+
+
+def check_dtype(dtype: torch.dtype | None) -> None:
+    """Refuse parameters that could have no gradient."""
+    if dtype is not None and not dtype.is_floating_point:
+        raise TypeError(f"dtype: got {dtype}, allowed is a floating dtype such as torch.float32")
 
 
 def check_parameter(
@@ -444,7 +488,7 @@ def check_parameter(
                 f"or shape ({z.shape[dim]},): one value per channel of z along dim={dim}"
             )
     elif isinstance(value, numbers.Real) and not isinstance(value, bool):
-        value = float(value)
+        value = as_float(name, value)
         if value != value or (minimum is not None and value < minimum):
             allowed = "any number" if minimum is None else f"a number ≥ {minimum:g}"
             raise ValueError(f"{name}: got {value!r}, allowed is {allowed}")

@@ -2,6 +2,7 @@ r"""The public functions ``dac_linear`` and ``dac_conv2d``: their checks, their 
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from companion.activations import ACTIVATIONS, check_activation
 from companion.dac import kernel, reference
 from companion.dac.reference import PAD_ORDERS, Geometry
 from companion.operator import (
+    as_int,
     cast,
     check_floating,
     choose,
@@ -214,18 +216,20 @@ def _check(name: str, z: Tensor, weight: Tensor, bias: Tensor, activation: Any) 
 
 
 def pair(name: str, value: int | Sequence[int], minimum: int) -> tuple[int, int]:
-    """One or two integers as two, or a clear error."""
-    given = (value, value) if isinstance(value, int) else value
+    """One or two integers, NumPy's among them, as two, or a clear error."""
+    given: Any = (value, value) if isinstance(value, (int, numbers.Integral)) else value
     if (
         isinstance(value, (bool, str))
         or not isinstance(given, Sequence)
         or len(given) != 2
-        or any(isinstance(x, bool) or not isinstance(x, int) for x in given)
+        or any(isinstance(x, bool) or not isinstance(x, (int, numbers.Integral)) for x in given)
     ):
         raise TypeError(f"{name}: got {value!r}, allowed is an int or a pair of ints")
     if min(given) < minimum:
         raise ValueError(f"{name}: got {value!r}, allowed is at least {minimum}")
-    return given[0], given[1]
+    if max(given) >= 2**31:
+        raise ValueError(f"{name}: got {value!r}, allowed is less than 2^31")
+    return int(given[0]), int(given[1])
 
 
 def geometry_of(
@@ -250,10 +254,7 @@ def geometry_of(
                 f"{dilation}, allowed is stride 1 and an even dilation · (size − 1)"
             )
         padding = (around[0] // 2, around[1] // 2)
-    if isinstance(groups, bool) or not isinstance(groups, int):
-        raise TypeError(f"groups: got {groups!r}, allowed is an int")
-    if groups < 1:
-        raise ValueError(f"groups: got {groups!r}, allowed is at least 1")
+    groups = as_int("groups", groups, minimum=1)
     return Geometry(stride, pair("padding", padding, 0), dilation, groups, pad_order == "before")
 
 

@@ -8,6 +8,7 @@ import math
 import pickle
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,14 @@ def test_a_module_is_its_function() -> None:
     layer = perturbed(DACConv2d(4, 6, (3, 2), 2, (1, 2), (2, 1), 2, "tanh", "before", per_weight=True))
     expected = dac_conv2d(image, layer.weight, layer.bias, 2, (1, 2), (2, 1), 2, "tanh", "before")
     assert torch.equal(layer(image), expected)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    two, four, three = np.int64(2), np.int32(4), np.uint8(3)
+    layer = DACConv2d(four, two, three, stride=(two, 1), padding=np.int64(1), dilation=np.int64(1), groups=two)
+    assert layer(torch.zeros(1, 4, 5, 6)).shape == (1, 2, 3, 6)
+    assert repr(layer) == repr(DACConv2d(4, 2, 3, stride=(2, 1), padding=1, groups=2))
+    assert DACLinear(four, two)(torch.zeros(3, 4)).shape == (3, 2)
 
 
 def test_padding_may_be_named() -> None:
@@ -144,6 +153,8 @@ BAD: dict[str, tuple[Callable[[], nn.Module], type[Exception], str]] = {
     "groups": (lambda: DACConv2d(4, 6, 3, groups=4), ValueError, "groups: got 4, which does not divide"),
     "stride": (lambda: DACConv2d(4, 6, 3, stride=0), ValueError, "stride: got 0"),
     "same": (lambda: DACConv2d(4, 6, 2, padding="same"), ValueError, "padding: got 'same'"),
+    "per weight": (lambda: DACConv2d(4, 6, 3, per_weight="no"), TypeError, "per_weight: got 'no', allowed"),  # type: ignore[arg-type]
+    "dtype": (lambda: DACLinear(4, 6, dtype=torch.int64), TypeError, "dtype: got torch.int64, allowed is a floating"),
     "pad order": (lambda: DACConv2d(4, 6, 3, pad_order="x"), ValueError, "pad_order: got 'x'"),
 }
 

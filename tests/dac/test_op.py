@@ -732,6 +732,8 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "empty kernel": (lambda: _conv(weight=(6, 4, 0, 3)), ValueError, "kernel of 0 × 3"),
     "empty image": (lambda: _conv(z=(1, 4, 0, 5), padding=2), ValueError, "image of 0 × 5"),
+    "activation a class": (lambda: _linear(activation=nn.ReLU), TypeError, "activation: got the class ReLU, allowed"),
+    "padding beyond memory": (lambda: _conv(padding=10**30), ValueError, r"padding: got 1000.*less than 2\^31"),
     "pad order": (lambda: _conv(pad_order="both"), ValueError, "pad_order: got 'both', allowed are 'after', 'before'"),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
@@ -234,6 +234,14 @@ BAD: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     ((torch.ones(()), torch.ones(1), torch.ones(1)), {}, ValueError, "dim: got -1 for x with 0 dimensions"),
     ((torch.ones(2, 3), torch.ones(3), torch.ones(1)), {"gate": "tanh"}, ValueError, "gate: got 'tanh', allowed are"),
     ((torch.ones(2, 3), torch.ones(3), torch.ones(1)), {"gate": 3}, TypeError, "gate: got int"),
+    ((torch.ones(2, 3), torch.ones(3), torch.ones(1)), {"gate": nn.GELU}, TypeError, "gate: got the class GELU"),
+    (
+        (torch.ones(2, 3), torch.ones(3), torch.ones(1)),
+        {"gate": torch.sum},
+        ValueError,
+        r"gate: returned shape \(\) for",
+    ),
+    ((torch.ones(2, 3), torch.ones(3), torch.ones(1)), {"dim": "x"}, TypeError, "dim: got 'x', allowed is an int"),
     ((torch.ones(2, 3), torch.ones(3, device="meta"), torch.ones(1)), {}, ValueError, "weight: got device meta"),
 ]
 
