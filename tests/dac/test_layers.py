@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import companion
 from companion import AGLU, DACConv2d, DACLinear
 from companion.functional import dac_conv2d, dac_linear
+from tests.together import together
 
 MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "dense": (lambda: DACLinear(5, 7), (3, 5)),
@@ -48,6 +49,35 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert layer(torch.zeros(1, 4, 5, 6)).shape == (1, 2, 3, 6)
     assert repr(layer) == repr(DACConv2d(4, 2, 3, stride=(2, 1), padding=1, groups=2))
     assert DACLinear(four, two)(torch.zeros(3, 4)).shape == (3, 2)
+
+
+@together("m, n", [(4, 4), (3, 4)])
+def test_it_is_not_fused_with_a_batch_norm(m: int, n: int) -> None:
+    """A bias before the activation cannot hold what a batch norm adds after it."""
+    convolution, dense = nn.Sequential(DACConv2d(m, n, 3)).eval(), DACLinear(m, n).eval()
+    with pytest.raises(TypeError, match="fuse_conv_bn_eval: got DACConv2d, allowed is a layer whose bias is added"):
+        nn.utils.fuse_conv_bn_eval(convolution[0], nn.BatchNorm2d(n).eval())
+    with pytest.raises(TypeError, match="fuse_linear_bn_eval: got DACLinear"):
+        nn.utils.fuse_linear_bn_eval(dense, nn.BatchNorm1d(n).eval())
+    assert copy.deepcopy(convolution)[0].weight.equal(convolution[0].weight)
+    assert pickle.loads(pickle.dumps(dense)).weight.equal(dense.weight)
+
+
+@together(
+    "parametrise",
+    [
+        nn.utils.parametrizations.weight_norm,
+        nn.utils.parametrizations.spectral_norm,
+        lambda layer: nn.utils.parametrize.register_parametrization(layer, "bias", nn.Tanh()),
+    ],
+)
+def test_its_parameters_may_be_parametrised(parametrise: Callable[[nn.Module], nn.Module]) -> None:
+    layer = parametrise(perturbed(DACLinear(3, 4)))
+    z = torch.randn(2, 3)
+    assert torch.equal(layer(z), dac_linear(z, layer.weight, layer.bias))
+    layer(z).sum().backward()
+    assert all(p.grad is not None for p in layer.parameters())
+    assert torch.equal(copy.deepcopy(layer.eval())(z), layer(z))
 
 
 def test_padding_may_be_named() -> None:
