@@ -156,6 +156,12 @@ def transformed() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or _traced()
 
 
+def exporting() -> bool:
+    """Whether torch.export is looking: it wants one graph, and breaks none."""
+    # torch 2.4 cannot be asked
+    return COMPILES and torch.compiler.is_exporting()
+
+
 _PROXY, _FUNCTIONAL = torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FUNCTIONAL
 
 

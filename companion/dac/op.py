@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
+from torch._decomp import register_decomposition
 
 from companion.activations import ACTIVATIONS, check_activation
 from companion.dac import kernel, reference
@@ -20,6 +21,7 @@ from companion.operator import (
     choose,
     compute_dtype,
     differentiable,
+    exporting,
     image_format,
     opaque,
     overridable,
@@ -56,7 +58,8 @@ def dac_linear(
     activation : str or callable
         :math:`\varphi`: "relu", "leaky_relu" (slope 0.01), "elu", "silu", "gelu", "tanh", "sigmoid", "softplus",
         "identity", or any elementwise function of a tensor. It is computed twice, forwards and backwards, and must
-        give the same both times. What it has learned gets its gradient. It breaks the graph of a compiler.
+        give the same both times; it may work in place. What it has learned gets its gradient. It breaks the graph of a
+        compiler, though not that of torch.export.
 
     Returns
     -------
@@ -272,7 +275,10 @@ def _apply(
     if not transformed():
         return _eager(*operands)
     if callable(activation) and torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active():
-        return _uncompiled(*operands)
+        if not exporting():
+            return _uncompiled(*operands)
+        with without_autocast(z.device.type):  # what is exported is one graph
+            return _plain(*operands)
     return FUNCTION(*operands)
 
 
@@ -502,3 +508,11 @@ def _op_autograd(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 OP.register_autograd(_op_autograd, setup_context=_op_setup)
+
+
+@register_decomposition(torch.ops.companion.dac_conv2d.default)
+def _decomposed(z: Tensor, weight: Tensor, bias: Tensor, *settings: Any) -> Tensor:
+    """The formula itself, which holds every activation, for what knows torch's own operators alone, such as ONNX."""
+    *numbers, activation = settings
+    f = _plain(z, weight, bias, activation, _geometry(*numbers))
+    return f.contiguous(memory_format=image_format(z))
