@@ -149,5 +149,7 @@ def check_activation(activation: Any) -> None:
         if activation not in ACTIVATIONS:
             names = ", ".join(map(repr, ACTIVATIONS))
             raise ValueError(f"activation: got {activation!r}, allowed are {names}, or an elementwise function")
+    elif isinstance(activation, type):
+        raise TypeError(f"activation: got the class {activation.__name__}, allowed is a module of it, or a function")
     elif not callable(activation):
         raise TypeError(f"activation: got {type(activation).__name__}, allowed is a name or an elementwise function")

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec
 
 import torch
 from torch import Tensor
+from torch._functorch.eager_transforms import enable_inplace_requires_grad
 from torch._library.custom_ops import CustomOpDef
 from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
@@ -137,12 +138,28 @@ def overridable(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
             return result
         return function(*args, **kwargs)
 
+    call.__prepare_scriptable__ = functools.partial(refuse_script, function)  # type: ignore[attr-defined]
     return call
+
+
+def refuse_script(this: Any) -> None:
+    """What ``torch.jit.script`` is told by a function, and by a module as its ``__prepare_scriptable__``."""
+    name = getattr(this, "__name__", type(this).__name__)
+    raise TypeError(
+        f"torch.jit.script: got {name}, which its language cannot say, allowed are torch.compile, torch.export and "
+        "torch.jit.trace"
+    )
 
 
 def transformed() -> bool:
     """Whether a compiler, a function transform or a tracer is looking: then only plain torch can be followed."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or _traced()
+
+
+def exporting() -> bool:
+    """Whether torch.export is looking: it wants one graph, and breaks none."""
+    # torch 2.4 cannot be asked
+    return COMPILES and torch.compiler.is_exporting()
 
 
 _PROXY, _FUNCTIONAL = torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FUNCTIONAL
@@ -269,51 +286,102 @@ def _exactly(compute: Callable[..., Any], given: Sequence[Any]) -> Any:
         return compute(*given)
 
 
+def tangent_of(x: Any) -> Tensor | None:
+    """What forward-mode differentiation has given to it."""
+    if forward_ad._current_level < 0 or not isinstance(x, Tensor):
+        return None
+    tangent: Tensor | None = forward_ad.unpack_dual(x).tangent  # type: ignore[no-untyped-call]
+    return tangent
+
+
 def has_tangent(x: Any) -> bool:
     """Whether forward-mode differentiation is looking."""
-    if forward_ad._current_level < 0 or not isinstance(x, Tensor):
-        return False
-    return forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
+    return tangent_of(x) is not None
 
 
-class _Alias(torch.autograd.Function):
-    """The same tensor, by a name of its own: its gradient is told from that of another operand that is or has made the
-    same tensor. Until the gate opens, nothing passes on to where the tensor comes from."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, gate: list[bool]) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.gate = inputs[1]
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:
-        return grad if ctx.gate else None, None
+def _stand_in(x: Any) -> Any:
+    """The same tensor without what it comes from: a gradient by it is asked for, and nothing above is disturbed."""
+    if not isinstance(x, Tensor):
+        return x
+    # what eager mode has saved is none of a transform's business
+    with torch._C._DisableFuncTorch(), enable_inplace_requires_grad(True):
+        leaf = x.detach().requires_grad_(x.requires_grad)
+    tangent = tangent_of(x)
+    return leaf if tangent is None else forward_ad.make_dual(leaf, tangent)  # type: ignore[no-untyped-call]
 
 
 def _gradients_through(
     plain: Callable[..., Tensor], grad: Tensor, operands: list[Any], captured: list[Tensor], needs: Sequence[bool]
 ) -> tuple[Tensor | None, ...]:
     """The gradients by the plain maths: differentiable functions of everything, if a graph is being made."""
-    create_graph = torch.is_grad_enabled()
-    gate: list[bool] = []
     with torch.enable_grad(), without_autocast(grad.device.type):
-        aliases = [_Alias.apply(x, gate) if isinstance(x, Tensor) else x for x in operands]
-        f = plain(*aliases)
-        wanted = [x for x, need in zip((*aliases, *captured), needs, strict=True) if need]
-        if not f.requires_grad:  # nothing that is needed has an influence, such as weights behind a step
-            return (None,) * len(needs)
-        # where an operand comes from is needed once more, by whoever asked for these
-        found = iter(
-            torch.autograd.grad(f, wanted, grad, retain_graph=True, create_graph=create_graph, allow_unused=True)
+        stand_ins = [_stand_in(x) for x in operands]
+        f = plain(*stand_ins)
+    if not f.requires_grad:  # nothing that is needed has an influence, such as weights behind a step
+        return (None,) * len(needs)
+    # what is captured are leaves, with nothing above them
+    of = [(x, y) for x, y in zip((*stand_ins, *captured), (*operands, *captured), strict=True) if isinstance(x, Tensor)]
+    wanted = [need for x, need in zip((*operands, *captured), needs, strict=True) if isinstance(x, Tensor)]
+    found = iter(_reattached_gradients([f], [grad], of, wanted))
+    return tuple(next(found) if isinstance(x, Tensor) else None for x in (*operands, *captured))
+
+
+def _reattached_gradients(
+    results: list[Tensor], grads: list[Tensor], of: list[tuple[Tensor, Tensor]], wanted: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
+    """The gradients of results by stand-ins, where wanted; functions of what these stand for, if a graph is being made.
+
+    ``of`` has pairs: what the results were computed from, and what it stands for.
+    """
+    create_graph = torch.is_grad_enabled()
+    if create_graph and (torch._C._are_functorch_transforms_active() or any(map(batched, grads))):
+        raise RuntimeError(
+            "create_graph: got True for a batch of gradients of what was computed outside of it, allowed is one "
+            "gradient at a time; or let torch.func transform the whole computation"
         )
-    gate.append(True)
-    return tuple(next(found) if need else None for need in needs)
+    seeds = [_stand_in(grad) for grad in grads] if create_graph else grads
+    asked = [x for (x, _), want in zip(of, wanted, strict=True) if want]
+    with without_autocast(grads[0].device.type):
+        gradients = torch.autograd.grad(
+            results, asked, seeds, retain_graph=True, create_graph=create_graph, allow_unused=True
+        )
+    if create_graph:
+        known = [x for x in gradients if x is not None]
+        pairs = [*of, *zip(seeds, grads, strict=True)]
+        attached = iter(_Reattached.apply(known, list(map(tangent_of, known)), pairs, *(x for _, x in pairs)))
+        gradients = tuple(None if x is None else next(attached) for x in gradients)
+    found = iter(gradients)
+    return tuple(next(found) if want else None for want in wanted)
+
+
+class _Reattached(torch.autograd.Function):
+    """Results that were computed from stand-ins, as functions of the originals."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        results: list[Tensor],
+        tangents: list[Tensor | None],
+        of: list[tuple[Tensor, Tensor]],
+        *originals: Tensor,
+    ) -> tuple[Tensor, ...]:
+        ctx.results, ctx.tangents, ctx.of = results, tangents, of
+        ctx.set_materialize_grads(False)
+        return tuple(x.detach() for x in results)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
+        known = zip(ctx.results, ctx.tangents, strict=True)
+        return tuple(torch.zeros_like(x) if tangent is None else tangent for x, tangent in known)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+        known = [(x, g) for x, g in zip(ctx.results, grads, strict=True) if g is not None and x.requires_grad]
+        wanted = ctx.needs_input_grad[3:]
+        if not known:
+            return (None,) * len(ctx.needs_input_grad)
+        results, given = (list(each) for each in zip(*known, strict=True))
+        return None, None, None, *_reattached_gradients(results, given, ctx.of, wanted)
 
 
 def opaque(name: str, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> CustomOpDef:
@@ -369,6 +437,40 @@ def check_floating(name: str, value: torch.Tensor) -> None:
         raise TypeError(f"{name}: got {type(value).__name__}, allowed is a torch.Tensor of floating dtype")
     if not value.is_floating_point():
         raise TypeError(f"{name}: got dtype {value.dtype}, allowed is a floating dtype such as torch.float32")
+    if value.layout != torch.strided or value.is_nested:
+        got = "a nested tensor" if value.is_nested else f"layout {value.layout}"
+        raise TypeError(f"{name}: got {got}, allowed is a dense tensor, layout torch.strided; see Tensor.to_dense")
+
+
+def as_float(name: str, value: float) -> float:
+    """A real number as a float, or a clear error."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name}: got {type(value).__name__}, allowed is a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name}: got a number that no float can hold, allowed is up to 1.8e308") from None
+
+
+def as_int(name: str, value: int, minimum: int | None = None) -> int:
+    """A whole number, NumPy's among them, as an int, or a clear error."""
+    if isinstance(value, bool) or not isinstance(value, (int, numbers.Integral)):
+        raise TypeError(f"{name}: got {value!r}, allowed is an int")
+    if minimum is not None and value < minimum:
+        raise ValueError(f"{name}: got {value}, allowed is at least {minimum}")
+    return int(value)
+
+
+def check_flag(name: str, value: bool) -> None:
+    """Refuse what is neither True nor False."""
+    if value not in (True, False):
+        raise TypeError(f"{name}: got {value!r}, allowed are True and False")
+
+
+def check_dtype(dtype: torch.dtype | None) -> None:
+    """Refuse parameters that could have no gradient."""
+    if dtype is not None and not dtype.is_floating_point:
+        raise TypeError(f"dtype: got {dtype}, allowed is a floating dtype such as torch.float32")
 
 
 def check_parameter(
@@ -392,7 +494,7 @@ def check_parameter(
                 f"or shape ({z.shape[dim]},): one value per channel of z along dim={dim}"
             )
     elif isinstance(value, numbers.Real) and not isinstance(value, bool):
-        value = float(value)
+        value = as_float(name, value)
         if value != value or (minimum is not None and value < minimum):
             allowed = "any number" if minimum is None else f"a number ≥ {minimum:g}"
             raise ValueError(f"{name}: got {value!r}, allowed is {allowed}")

@@ -84,6 +84,47 @@ def test_operands_that_depend_on_each_other_keep_their_gradients_apart() -> None
     torch.autograd.gradgradcheck(lambda s: layer(layer(x, w, learned), w, learned), (slope,))
 
 
+def test_what_an_operand_comes_from_is_visited_once() -> None:
+    """Also where it has met the same learned function before: hooks are called once, and with gradients."""
+    x, w = operands()
+    slope = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    visits: list[Tensor] = []
+
+    def learned(x: Tensor) -> Tensor:
+        return torch.tanh(slope * x)
+
+    before = learned(x).sin()
+    before.register_hook(lambda grad: visits.append(grad))
+    y = f(before, w, learned, captured=(slope,))
+    first = torch.autograd.grad(y.square().sum(), (x, w, slope), create_graph=True)
+    assert len(visits) == 1
+    torch.autograd.grad(first[0].square().sum(), (x, w, slope))
+    expected = torch.autograd.grad(plain(learned(x).sin(), w, learned).square().sum(), (x, w, slope))
+    for a, b in zip(first, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_third_derivatives() -> None:
+    x, w = operands()
+
+    def second(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        first = torch.autograd.grad(f(x, w, torch.tanh).pow(3).sum(), (x, w), create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), (x, w), create_graph=True)
+
+    torch.autograd.gradcheck(second, (x, w))
+
+
+@together("how", ["vmap", "is_grads_batched"])
+def test_a_batch_of_gradients_to_be_differentiated_again_is_refused(how: str) -> None:
+    x, w = operands()
+    y = f(x, w, torch.tanh)
+    grads = torch.randn(2, *y.shape, dtype=torch.float64)
+    pull_back = partial(torch.autograd.grad, y, x, create_graph=True)
+    one_or_all = torch.vmap(pull_back) if how == "vmap" else partial(pull_back, is_grads_batched=True)
+    with pytest.raises(RuntimeError, match="create_graph: got True for a batch of gradients"):
+        one_or_all(grads)
+
+
 def test_transforms_and_forward_mode_see_the_plain_maths() -> None:
     x, w = operands()
     torch.func.vmap(lambda x: f(x[None], w, torch.tanh))(x)

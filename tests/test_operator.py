@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import companion
-from companion import operator
+from companion import functional, operator
 from companion.apa.kernel import OPERATOR
 from companion.functional import aglu
+from tests.together import together
 
 
 @pytest.fixture(autouse=True)
@@ -125,3 +128,40 @@ def test_a_compiler_that_is_too_old_is_refused_or_left_out(monkeypatch: pytest.M
     wanted, found = aglu(z, 1.0, 0.5), compiled(fullgraph=False)
     assert torch.allclose(wanted, found)
     assert torch.allclose(*(torch.autograd.grad(y.sum(), z)[0] for y in (wanted, found)))
+
+
+MATRIX = torch.eye(3)
+SPARSE: dict[str, Callable[[], object]] = {
+    "z": lambda: functional.aglu(MATRIX.to_sparse(), 1.0, 1.0),
+    "kappa": lambda: functional.apa(MATRIX, torch.ones(3).to_sparse(), 1.0),
+    "y": lambda: functional.la_silu(MATRIX.to_sparse_csr()),
+    "weight": lambda: functional.dac_linear(MATRIX, MATRIX.to_sparse(), MATRIX),
+    "bias": lambda: functional.raa(MATRIX, torch.ones(3), torch.ones(1).to_sparse()),
+}
+
+
+@together("name, call", SPARSE.items(), of=lambda case: case[0])
+def test_a_sparse_tensor_is_refused(name: str, call: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match=f"{name}: got layout torch.sparse_.*, allowed is a dense tensor"):
+        call()
+
+
+def test_a_nested_tensor_is_refused() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    with pytest.raises(TypeError, match="y: got a nested tensor, allowed is a dense tensor"):
+        functional.la_silu(nested)
+
+
+@together("name", [*functional.__all__, "a function of it", "a module", "attention", "a network"])
+def test_torchscript_is_refused_with_what_there_is_instead(name: str) -> None:
+    def of_it(z: torch.Tensor) -> torch.Tensor:
+        return functional.la_silu(z)
+
+    others: dict[str, Any] = {
+        "a function of it": of_it,
+        "a module": companion.DACConv2d(2, 2, 1),
+        "attention": companion.SpatialChannelAttention(4),
+        "a network": nn.Sequential(nn.Linear(2, 2), companion.AGLU()),
+    }
+    with pytest.raises(TypeError, match=r"torch\.jit\.script: got \w+, .* torch\.compile, torch\.export"):
+        torch.jit.script(others.get(name) or getattr(functional, name))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from companion.apa.op import aglu, apa
 from companion.baselines import Gumbel
+from companion.operator import as_float, as_int, check_dtype, check_floating, refuse_script
 
 #: Initialisations by name: ((κ low, κ high), (λ low, λ high)) of two uniform distributions.
 INITIALISATIONS: Final[dict[str, tuple[tuple[float, float], tuple[float, float]]]] = {
@@ -37,6 +39,22 @@ def inverse_softplus(lam: Tensor) -> Tensor:
     return lam + torch.log(-torch.expm1(-lam))
 
 
+def _checked_init(init: Any) -> str | tuple[float, float]:
+    """A known name, or two numbers."""
+    if isinstance(init, str):
+        if init not in INITIALISATIONS:
+            raise ValueError(f"init: got {init!r}, allowed are {', '.join(INITIALISATIONS)} or (kappa, lam)")
+        return init
+    if not isinstance(init, Sequence) or len(init) != 2:
+        raise TypeError(f"init: got {init!r}, allowed are {', '.join(INITIALISATIONS)} or two numbers, (kappa, lam)")
+    kappa, lam = (as_float("init", value) for value in init)
+    if not math.isfinite(kappa):
+        raise ValueError(f"init: got kappa = {kappa!r}, allowed is a finite number")
+    if not 0 < lam < math.inf:
+        raise ValueError(f"init: got lam = {lam!r}, allowed is a number > 0")
+    return kappa, lam
+
+
 class _Adaptive(nn.Module):
     """κ and λ as learnable parameters; what APA and AGLU share."""
 
@@ -45,6 +63,7 @@ class _Adaptive(nn.Module):
 
     num_parameters: int
     dim: int
+    __prepare_scriptable__ = refuse_script
 
     def __init__(
         self,
@@ -53,17 +72,14 @@ class _Adaptive(nn.Module):
         init: str | tuple[float, float] = "near_one",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        inplace: bool = False,
     ) -> None:
         super().__init__()
-        if num_parameters < 1:
-            raise ValueError(f"num_parameters: got {num_parameters}, allowed is 1 or the number of channels")
-        if isinstance(init, str) and init not in INITIALISATIONS:
-            raise ValueError(f"init: got {init!r}, allowed are {', '.join(INITIALISATIONS)} or (kappa, lam)")
-        if not isinstance(init, str) and not init[1] > 0:
-            raise ValueError(f"init: got lam = {init[1]!r}, allowed is a number > 0")
-        self.num_parameters = num_parameters
-        self.dim = dim
-        self.init = init
+        check_dtype(dtype)
+        self.num_parameters = as_int("num_parameters", num_parameters, minimum=1)
+        self.dim = as_int("dim", dim)
+        self.init = _checked_init(init)
         shape = () if num_parameters == 1 else (num_parameters,)
         self.kappa = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.raw_lam = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -112,6 +128,8 @@ class APA(_Adaptive):
         (κ = 1.702, λ = 1), or the two numbers. Drawn values of λ are at least 1e-3.
     device, dtype
         Of the parameters; float32 by default, whatever the input's.
+    inplace : bool
+        Accepted where networks give it to every activation, and without effect.
 
     Attributes
     ----------
@@ -122,6 +140,8 @@ class APA(_Adaptive):
 
     Raises
     ------
+    TypeError
+        If a number is none, ``init`` neither a name nor two numbers, or ``dtype`` is not floating.
     ValueError
         If ``init`` is unknown, its λ is not positive, or ``num_parameters`` is below 1.
 
@@ -163,6 +183,8 @@ class AGLU(_Adaptive):
         A name, see :class:`APA`, or the two numbers κ and λ.
     device, dtype
         Of the parameters; float32 by default, whatever the input's.
+    inplace : bool
+        Accepted where networks give it to every activation, and without effect.
 
     Attributes
     ----------
@@ -173,6 +195,8 @@ class AGLU(_Adaptive):
 
     Raises
     ------
+    TypeError
+        If a number is none, ``init`` neither a name nor two numbers, or ``dtype`` is not floating.
     ValueError
         If ``init`` is unknown, its λ is not positive, or ``num_parameters`` is below 1.
 
@@ -211,7 +235,10 @@ def _make_gate(gate: Gate) -> nn.Module:
         if gate not in _GATES:
             raise ValueError(f"gate: got {gate!r}, allowed are {', '.join(map(repr, _GATES))} or a factory")
         return _GATES[gate]()
-    return gate()
+    made = gate() if callable(gate) else None
+    if not isinstance(made, nn.Module):
+        raise TypeError(f"gate: got {gate!r}, allowed are {', '.join(map(repr, _GATES))} or a factory of a module")
+    return made
 
 
 class ChannelAttention(nn.Module):
@@ -237,7 +264,7 @@ class ChannelAttention(nn.Module):
     Raises
     ------
     ValueError
-        If ``gate`` is unknown or the input has another number of channels.
+        If ``gate`` is unknown, a number too small, or the input has another number of channels.
 
     Notes
     -----
@@ -257,6 +284,8 @@ class ChannelAttention(nn.Module):
     torch.Size([4, 32, 8, 8])
     """
 
+    __prepare_scriptable__ = refuse_script
+
     def __init__(
         self,
         channels: int,
@@ -266,7 +295,8 @@ class ChannelAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        hidden = max(channels // reduction, 1)
+        channels = as_int("channels", channels, minimum=1)
+        hidden = max(channels // as_int("reduction", reduction, minimum=1), 1)
         self.channels = channels
         self.reduce = nn.Linear(channels, hidden)
         self.expand = nn.Linear(hidden, channels)
@@ -281,6 +311,7 @@ class ChannelAttention(nn.Module):
 
     def attention(self, x: Tensor) -> Tensor:
         """The weights A, shape (N, C)."""
+        check_floating("x", x)
         if x.ndim < 2 or x.shape[1] != self.channels:
             raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is (N, {self.channels}, ...)")
         mean = x.flatten(2).mean(2) if x.ndim > 2 else x
@@ -308,7 +339,7 @@ class SpatialAttention(nn.Module):
     Raises
     ------
     ValueError
-        If ``gate`` is unknown or ``kernel_size`` is even.
+        If ``gate`` is unknown, ``kernel_size`` is even, or the input has other dimensions.
 
     Notes
     -----
@@ -325,15 +356,20 @@ class SpatialAttention(nn.Module):
     torch.Size([2, 8, 5, 5])
     """
 
+    __prepare_scriptable__ = refuse_script
+
     def __init__(self, kernel_size: int = 7, gate: Gate = "sigmoid") -> None:
         super().__init__()
-        if kernel_size % 2 == 0:
+        if as_int("kernel_size", kernel_size, minimum=1) % 2 == 0:
             raise ValueError(f"kernel_size: got {kernel_size}, allowed is an odd number")
         self.conv = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2)
         self.gate = _make_gate(gate)
 
     def attention(self, x: Tensor) -> Tensor:
         """The weights A, shape (N, 1, H, W)."""
+        check_floating("x", x)
+        if x.ndim != 4:
+            raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is (N, C, H, W)")
         weights: Tensor = self.gate(self.conv(torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1)))
         return weights
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from companion.apa import kernel, reference
 from companion.operator import (
+    as_int,
     cast,
     check_floating,
     check_parameter,
@@ -131,6 +132,7 @@ def aglu(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
 
 def _apply(z: Tensor, kappa: Parameter, lam: Parameter, dim: int, gated: bool) -> Tensor:
     check_floating("z", z)
+    dim = as_int("dim", dim)
     check_parameter("kappa", kappa, z, dim)
     check_parameter("lam", lam, z, dim, minimum=0.0)
 

@@ -100,7 +100,7 @@ __device__ __forceinline__ float approx_reciprocal_ftz(float x) {
 #endif
 }
 
-// 2^x to 0.6 units in the last place, for -126 <= x <= 127: 2^n 2^f with |f| <= 1/2.
+// 2^x to 0.6 units in the last place, for -126 <= x <= 127: 2^n 2^f with |f| <= 1/2; 0 for -127.4 <= x <= -126.6.
 // `correction` is added to f: what rounding took from x.
 __device__ __forceinline__ float accurate_exp2(float x, float correction) {
     const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which lands in the low bits

@@ -26,8 +26,8 @@ struct Sigmoid {
 
 template <>
 __device__ __forceinline__ float Sigmoid<float>::finite_exponential(float n) {
-    // beyond these bounds s is 1 or subnormal
-    n = at_least(at_most(n, 87.3f), -88.0f);
+    // beyond the first s is 1, beyond the second subnormal; there 2^-127.1 is 0, and s' with it
+    n = at_least(at_most(n, 88.1f), -88.0f);
     const float x = n * -log2_e;
     return accurate_exp2(x, fmaf(n, -log2_e_rest, fmaf(n, -log2_e, -x)));
 }

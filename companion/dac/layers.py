@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import fusion
 
 from companion.activations import check_activation
 from companion.dac.op import dac_conv2d, dac_linear, geometry_of, pair
+from companion.operator import check_dtype, check_flag, refuse_script
 
 Activation = str | Callable[[Tensor], Tensor]
 
@@ -21,6 +24,7 @@ class _Dendrites(nn.Module):
     activation: Any
     weight: nn.Parameter
     bias: nn.Parameter
+    __prepare_scriptable__ = refuse_script
 
     def __init__(
         self,
@@ -32,6 +36,7 @@ class _Dendrites(nn.Module):
     ) -> None:
         super().__init__()
         check_activation(activation)
+        check_dtype(dtype)
         # a module keeps its parameters beside these two
         self.activation = activation
         self.weight = nn.Parameter(torch.empty(*weight, device=device, dtype=dtype))
@@ -43,6 +48,17 @@ class _Dendrites(nn.Module):
         fan_in = math.prod(self.weight.shape[1:])
         nn.init.normal_(self.weight, 0.0, math.sqrt(2 / max(fan_in, 1)))
         nn.init.zeros_(self.bias)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # What fuses a layer and the batch norm after it begins with a copy. It takes the bias for one that is added to
+        # the output: of as many inputs as outputs it would make other functions, of others an error about shapes.
+        maker = sys._getframe(1).f_back
+        if maker is not None and maker.f_globals.get("__name__") == fusion.__name__:
+            raise TypeError(
+                f"{maker.f_code.co_name}: got {type(self).__name__}, allowed is a layer whose bias is added to its "
+                "output; leave the batch norm as it is, or fold its scale alone into the weight"
+            )
+        return super().__reduce_ex__(protocol)
 
     def _named(self) -> str:
         activation = self.activation
@@ -109,7 +125,7 @@ class DACLinear(_Dendrites):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        pair("in_features, out_features", (in_features, out_features), 0)
+        in_features, out_features = pair("in_features, out_features", (in_features, out_features), 0)
         super().__init__((out_features, in_features), (out_features, in_features), activation, device, dtype)
         self.in_features, self.out_features = in_features, out_features
 
@@ -193,8 +209,10 @@ class DACConv2d(_Dendrites):
         dtype: torch.dtype | None = None,
     ) -> None:
         kernel = pair("kernel_size", kernel_size, 1)
-        pair("in_channels, out_channels", (in_channels, out_channels), 0)
-        geometry_of(kernel, stride, padding, dilation, groups, pad_order)
+        in_channels, out_channels = pair("in_channels, out_channels", (in_channels, out_channels), 0)
+        geometry = geometry_of(kernel, stride, padding, dilation, groups, pad_order)
+        groups = geometry.groups
+        check_flag("per_weight", per_weight)
         if in_channels % groups or out_channels % groups:
             raise ValueError(
                 f"groups: got {groups}, which does not divide in_channels={in_channels} and out_channels={out_channels}"
@@ -203,8 +221,8 @@ class DACConv2d(_Dendrites):
         weight = (*pairs, *kernel)
         super().__init__(weight, weight if per_weight else pairs, activation, device, dtype)
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, kernel
-        self.stride, self.dilation = pair("stride", stride, 1), pair("dilation", dilation, 1)
-        self.padding = padding if isinstance(padding, str) else pair("padding", padding, 0)
+        self.stride, self.dilation = geometry.stride, geometry.dilation
+        self.padding = padding if isinstance(padding, str) else geometry.padding
         self.groups, self.pad_order, self.per_weight = groups, pad_order, per_weight
 
     def forward(self, z: Tensor) -> Tensor:

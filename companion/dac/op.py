@@ -2,22 +2,26 @@ r"""The public functions ``dac_linear`` and ``dac_conv2d``: their checks, their 
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
+from torch._decomp import register_decomposition
 
 from companion.activations import ACTIVATIONS, check_activation
 from companion.dac import kernel, reference
 from companion.dac.reference import PAD_ORDERS, Geometry
 from companion.operator import (
+    as_int,
     cast,
     check_floating,
     choose,
     compute_dtype,
     differentiable,
+    exporting,
     image_format,
     opaque,
     overridable,
@@ -54,8 +58,8 @@ def dac_linear(
     activation : str or callable
         :math:`\varphi`: "relu", "leaky_relu" (slope 0.01), "elu", "relu6", "silu", "hardswish", "gelu", "tanh",
         "sigmoid", "softplus", "identity", or any elementwise function of a tensor. It is computed twice, forwards and
-        backwards, and must give the same both times. What it has learned gets its gradient. It breaks the graph of a
-        compiler.
+        backwards, and must give the same both times; it may work in place. What it has learned gets its gradient. It
+        breaks the graph of a compiler, though not that of torch.export.
 
     Returns
     -------
@@ -215,18 +219,20 @@ def _check(name: str, z: Tensor, weight: Tensor, bias: Tensor, activation: Any) 
 
 
 def pair(name: str, value: int | Sequence[int], minimum: int) -> tuple[int, int]:
-    """One or two integers as two, or a clear error."""
-    given = (value, value) if isinstance(value, int) else value
+    """One or two integers, NumPy's among them, as two, or a clear error."""
+    given: Any = (value, value) if isinstance(value, (int, numbers.Integral)) else value
     if (
         isinstance(value, (bool, str))
         or not isinstance(given, Sequence)
         or len(given) != 2
-        or any(isinstance(x, bool) or not isinstance(x, int) for x in given)
+        or any(isinstance(x, bool) or not isinstance(x, (int, numbers.Integral)) for x in given)
     ):
         raise TypeError(f"{name}: got {value!r}, allowed is an int or a pair of ints")
     if min(given) < minimum:
         raise ValueError(f"{name}: got {value!r}, allowed is at least {minimum}")
-    return given[0], given[1]
+    if max(given) >= 2**31:
+        raise ValueError(f"{name}: got {value!r}, allowed is less than 2^31")
+    return int(given[0]), int(given[1])
 
 
 def geometry_of(
@@ -251,10 +257,7 @@ def geometry_of(
                 f"{dilation}, allowed is stride 1 and an even dilation · (size − 1)"
             )
         padding = (around[0] // 2, around[1] // 2)
-    if isinstance(groups, bool) or not isinstance(groups, int):
-        raise TypeError(f"groups: got {groups!r}, allowed is an int")
-    if groups < 1:
-        raise ValueError(f"groups: got {groups!r}, allowed is at least 1")
+    groups = as_int("groups", groups, minimum=1)
     return Geometry(stride, pair("padding", padding, 0), dilation, groups, pad_order == "before")
 
 
@@ -272,7 +275,10 @@ def _apply(
     if not transformed():
         return _eager(*operands)
     if callable(activation) and torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active():
-        return _uncompiled(*operands)
+        if not exporting():
+            return _uncompiled(*operands)
+        with without_autocast(z.device.type):  # what is exported is one graph
+            return _plain(*operands)
     return FUNCTION(*operands)
 
 
@@ -502,3 +508,11 @@ def _op_autograd(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 OP.register_autograd(_op_autograd, setup_context=_op_setup)
+
+
+@register_decomposition(torch.ops.companion.dac_conv2d.default)
+def _decomposed(z: Tensor, weight: Tensor, bias: Tensor, *settings: Any) -> Tensor:
+    """The formula itself, which holds every activation, for what knows torch's own operators alone, such as ONNX."""
+    *numbers, activation = settings
+    f = _plain(z, weight, bias, activation, _geometry(*numbers))
+    return f.contiguous(memory_format=image_format(z))

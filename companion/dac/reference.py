@@ -69,6 +69,11 @@ def conv2d(z: Tensor, weight: Tensor, bias: Tensor, phi: Activation, geometry: G
         return _by_positions(z, weight, bias, phi, geometry)
     # φ(b_ij + z_j) is computed once and met by every position of the kernel
     y = phi(_paired(z, weight, geometry.groups) + bias[:, :, None, None]).flatten(1, 2)
+    # Of one image, channels-last, y has some batch stride. With weights that are channels-last, too, the convolution of
+    # torch 2.15 in float64 on a CPU then has wrong weight gradients where a group has several inputs:
+    #     F.conv2d(torch.randn(36).double().as_strided((1, 4, 3, 3), (4, 1, 12, 4)), weight, groups=2)
+    # So all strides of the weights are those of a contiguous tensor.
+    weight = weight.flatten().view(weight.shape)
     return F.conv2d(y, weight, None, geometry.stride, geometry.padding, geometry.dilation, weight.shape[0])
 
 
@@ -82,7 +87,10 @@ def _paired(z: Tensor, weight: Tensor, groups: int) -> Tensor:
 def _by_positions(z: Tensor, weight: Tensor, bias: Tensor, phi: Activation, geometry: Geometry) -> Tensor:
     size = output_size(z, weight, geometry)
     total = z.new_zeros(z.shape[0], weight.shape[0], *size)
-    for sweep in sweeps((z.shape[2], z.shape[3]), (weight.shape[2], weight.shape[3]), size, geometry, single=True):
+    found = sweeps((z.shape[2], z.shape[3]), (weight.shape[2], weight.shape[3]), size, geometry, single=True)
+    if not found:  # no position meets a pixel: the operands stay in the graph by sums of nothing
+        return total + sum(x.flatten()[:0].sum() for x in (z, weight, bias))
+    for sweep in found:
         (((p, q), (rows, columns), _),) = sweep.meetings
         window = _paired(z[:, :, sweep.rows, sweep.columns], weight, geometry.groups)
         # Σ_j w_ijp φ(b_ijp + z_jp)
@@ -288,7 +296,7 @@ class _Curve:
             return y, PULL_BACKS[self.activation](slopes, x, y)
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            y = self.activation(x)
+            y = self.activation(x.clone())  # which it may overwrite
         if not y.requires_grad:
             return y, slopes.zero_()
         found = torch.autograd.grad(y, (x, *self.learned), slopes, allow_unused=True, retain_graph=bool(self.learned))

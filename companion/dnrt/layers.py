@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from companion.dnrt.op import Gate, check_gate, raa
+from companion.operator import as_int, refuse_script
 
 __all__ = ["RAA"]
 
@@ -23,6 +24,8 @@ class RAA(nn.Module):
         See :func:`companion.functional.raa`.
     dim : int
         Where the elements of a vector lie: −1 for tokens, 1 for images (N, C, H, W).
+    inplace : bool
+        Accepted where networks give it to every activation, and without effect.
 
     Attributes
     ----------
@@ -56,15 +59,14 @@ class RAA(nn.Module):
     True
     """
 
-    def __init__(self, channels: int, gate: Gate = "gelu", dim: int = -1) -> None:
+    __prepare_scriptable__ = refuse_script
+
+    def __init__(self, channels: int, gate: Gate = "gelu", dim: int = -1, *, inplace: bool = False) -> None:
         super().__init__()
-        if isinstance(channels, bool) or not isinstance(channels, int):
-            raise TypeError(f"channels: got {type(channels).__name__}, allowed is an int of at least 1")
-        if channels < 1:
-            raise ValueError(f"channels: got {channels}, allowed is at least 1")
+        channels = as_int("channels", channels, minimum=1)
         check_gate(gate)
         self.gate = gate
-        self.dim = dim
+        self.dim = as_int("dim", dim)
         self.weight = nn.Parameter(torch.zeros(channels))
         self.bias = nn.Parameter(torch.zeros(1))
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from companion.dnrt import kernel, reference
 from companion.dnrt.reference import GATES
 from companion.operator import (
+    as_int,
     cast,
     check_floating,
     choose,
@@ -99,6 +100,8 @@ def check_gate(gate: Gate) -> None:
         if gate not in GATES:
             names = ", ".join(map(repr, GATES))
             raise ValueError(f"gate: got {gate!r}, allowed are {names}, or an elementwise function")
+    elif isinstance(gate, type):
+        raise TypeError(f"gate: got the class {gate.__name__}, allowed is a module of it, or a function")
     elif not callable(gate):
         raise TypeError(f"gate: got {type(gate).__name__}, allowed is a name or an elementwise function")
 
@@ -108,7 +111,7 @@ def _check(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate, dim: int) -> Non
         check_floating(name, operand)
         if operand.device != x.device:
             raise ValueError(f"{name}: got device {operand.device}, allowed is the device of x, {x.device}")
-    if not -x.ndim <= dim < x.ndim:
+    if not -x.ndim <= as_int("dim", dim) < x.ndim:
         raise ValueError(f"dim: got {dim} for x with {x.ndim} dimensions, allowed is an existing one")
     if weight.shape != (x.shape[dim],):
         raise ValueError(
@@ -124,8 +127,16 @@ def _check(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate, dim: int) -> Non
 
 
 def _plain(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate, dim: int) -> Tensor:
-    s = gate if callable(gate) else partial(reference.gated, gate=gate)
+    s = partial(_by_function, gate) if callable(gate) else partial(reference.gated, gate=gate)
     return cast(reference.value(cast(x, weight.dtype), weight, bias, s, dim), x.dtype)
+
+
+def _by_function(gate: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+    s = gate(u)
+    if not isinstance(s, Tensor) or s.shape != u.shape:
+        got = f"shape {tuple(s.shape)}" if isinstance(s, Tensor) else type(s).__name__
+        raise ValueError(f"gate: returned {got} for shape {tuple(u.shape)}, allowed is a function that keeps it")
+    return s
 
 
 def _compiled(x: Tensor, weight: Tensor, bias: Tensor, gate: str, dim: int) -> Tensor:

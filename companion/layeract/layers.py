@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from companion.layeract.op import SCALES, check_alpha, layer_act
+from companion.layeract.op import SCALES, check_alpha, check_dims, layer_act
+from companion.operator import check_flag, refuse_script
 
 
 class LayerAct(nn.Module):
@@ -16,7 +19,8 @@ class LayerAct(nn.Module):
     .. math:: a_i = y_i\,s(n_i),\qquad n_i = \frac{y_i - \mu}{\sqrt{\sigma^2 + \alpha}}
 
     Training and evaluation are alike: the statistics are those of each sample itself. There is nothing to learn. But a
-    network was trained with its :math:`\alpha`, so that is saved with the model's state and comes back with it.
+    network was trained with its :math:`\alpha`, so that is saved with the model's state and comes back with it. A state
+    that has none, of a network with another activation here, leaves it as it is.
 
     Parameters
     ----------
@@ -28,6 +32,8 @@ class LayerAct(nn.Module):
         The dimensions that are normalised together; None: all but the first. For a sequence of tokens give ``dims=-1``.
     unbiased : bool
         Divide the sum of squares by d − 1 (as the published code does) instead of d (as the paper writes).
+    inplace : bool
+        Accepted where networks give it to every activation, and without effect.
 
     Attributes
     ----------
@@ -37,7 +43,7 @@ class LayerAct(nn.Module):
     Raises
     ------
     TypeError
-        If ``alpha`` is no number.
+        If ``alpha`` is no number, one of ``dims`` no int, or ``unbiased`` no bool.
     ValueError
         If ``scale`` is unknown or ``alpha`` not positive; for ``dims`` see :func:`companion.functional.layer_act`.
 
@@ -59,19 +65,25 @@ class LayerAct(nn.Module):
     tensor(0.1000, dtype=torch.float64)
     """
 
+    __prepare_scriptable__ = refuse_script
+
     def __init__(
         self,
         scale: str = "sigmoid",
         alpha: float = 1e-5,
         dims: int | Sequence[int] | None = None,
         unbiased: bool = False,
+        *,
+        inplace: bool = False,
     ) -> None:
         super().__init__()
         if scale not in SCALES:
             raise ValueError(f"scale: got {scale!r}, allowed are {', '.join(map(repr, SCALES))}")
         self.scale = scale
         self.alpha = check_alpha(alpha)
-        self.dims = dims if dims is None or isinstance(dims, int) else tuple(dims)
+        given = check_dims(dims)
+        self.dims = given[0] if given is not None and not isinstance(dims, Iterable) else given
+        check_flag("unbiased", unbiased)
         self.unbiased = unbiased
 
     def forward(self, y: Tensor) -> Tensor:
@@ -84,6 +96,13 @@ class LayerAct(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         """α, from a state dict."""
         self.alpha = check_alpha(float(state))
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: list[str], *others: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, *others)
+        with contextlib.suppress(ValueError):  # where it is no key that is missed
+            missing_keys.remove(prefix + "_extra_state")
 
     def extra_repr(self) -> str:
         return f"scale={self.scale!r}, alpha={self.alpha:g}, dims={self.dims}, unbiased={self.unbiased}"
@@ -107,7 +126,14 @@ class LASiLU(LayerAct):
     tensor([[-0.2271,  0.0000,  0.7729]])
     """
 
-    def __init__(self, alpha: float = 1e-5, dims: int | Sequence[int] | None = None, unbiased: bool = False) -> None:
+    def __init__(
+        self,
+        alpha: float = 1e-5,
+        dims: int | Sequence[int] | None = None,
+        unbiased: bool = False,
+        *,
+        inplace: bool = False,
+    ) -> None:
         super().__init__("sigmoid", alpha, dims, unbiased)
 
 
@@ -129,5 +155,12 @@ class LAHardSiLU(LayerAct):
     tensor([[-0.2959,  0.0000,  0.7041]])
     """
 
-    def __init__(self, alpha: float = 1e-5, dims: int | Sequence[int] | None = None, unbiased: bool = False) -> None:
+    def __init__(
+        self,
+        alpha: float = 1e-5,
+        dims: int | Sequence[int] | None = None,
+        unbiased: bool = False,
+        *,
+        inplace: bool = False,
+    ) -> None:
         super().__init__("hardsigmoid", alpha, dims, unbiased)

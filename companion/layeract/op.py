@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
-import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from companion.layeract import kernel, reference
-from companion.operator import cast, check_floating, choose, compute_dtype, differentiable, overridable, transformed
+from companion.operator import (
+    as_float,
+    as_int,
+    cast,
+    check_flag,
+    check_floating,
+    choose,
+    compute_dtype,
+    differentiable,
+    overridable,
+    transformed,
+)
 
 SCALES = ("sigmoid", "hardsigmoid")
 
@@ -52,7 +62,7 @@ def layer_act(
     Raises
     ------
     TypeError
-        If ``y`` has no floating dtype, or ``alpha`` is no number.
+        If ``y`` has no floating dtype, ``alpha`` is no number, one of ``dims`` no int, or ``unbiased`` no bool.
     ValueError
         If ``alpha`` is not positive, ``scale`` is unknown, ``dims`` is empty, out of range or names a dimension twice,
         or if a row has no element (with ``unbiased``: fewer than two).
@@ -130,23 +140,31 @@ def la_hardsilu(
 
 def check_alpha(alpha: float) -> float:
     """A positive number as a float, or a clear error."""
-    if isinstance(alpha, bool) or not isinstance(alpha, numbers.Real):
-        raise TypeError(f"alpha: got {type(alpha).__name__}, allowed is a number > 0")
-    alpha = float(alpha)
+    alpha = as_float("alpha", alpha)
     if not 0 < alpha < math.inf:
         raise ValueError(f"alpha: got {alpha!r}, allowed is a number > 0")
     return alpha
+
+
+def check_dims(dims: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """The numbers of dimensions as a tuple, or a clear error; None stays None."""
+    if dims is None:
+        return None
+    if isinstance(dims, (str, Tensor)):
+        raise TypeError(f"dims: got {dims!r}, allowed is an int or several")
+    given = tuple(as_int("dims", dim) for dim in (dims if isinstance(dims, Iterable) else (dims,)))
+    if not given:
+        raise ValueError("dims: got none, allowed is at least one dimension")
+    return given
 
 
 def normalised_dims(ndim: int, dims: int | Sequence[int] | None) -> tuple[int, ...]:
     """``dims`` as sorted non-negative numbers, or a clear error."""
     if ndim == 0:
         raise ValueError("y: got 0 dimensions, allowed is at least one")
-    if dims is None:
+    given = check_dims(dims)
+    if given is None:
         return (0,) if ndim == 1 else tuple(range(1, ndim))
-    given = (dims,) if isinstance(dims, int) else tuple(dims)
-    if not given:
-        raise ValueError("dims: got none, allowed is at least one dimension")
     for dim in given:
         if not -ndim <= dim < ndim:
             raise ValueError(f"dims: got {dim}, allowed for y with {ndim} dimensions is {-ndim} to {ndim - 1}")
@@ -159,6 +177,7 @@ def normalised_dims(ndim: int, dims: int | Sequence[int] | None) -> tuple[int, .
 def _apply(y: Tensor, hard: bool, alpha: float, dims: int | Sequence[int] | None, unbiased: bool) -> Tensor:
     check_floating("y", y)
     alpha = check_alpha(alpha)
+    check_flag("unbiased", unbiased)
     within = normalised_dims(y.ndim, dims)
     d = reference.row_length(y, within)
     if d < 1 + unbiased:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -150,12 +151,44 @@ def test_reset_parameters_draws_anew(module: type[nn.Module]) -> None:
         ({"init": (1.0, 0.0)}, "init: got lam = 0.0, allowed is a number > 0"),
         ({"init": (1.0, -1.0)}, "init: got lam = -1.0, allowed is a number > 0"),
         ({"init": (1.0, math.nan)}, "init: got lam = nan, allowed is a number > 0"),
-        ({"num_parameters": 0}, "num_parameters: got 0, allowed is 1 or the number of channels"),
+        ({"init": (math.nan, 1.0)}, "init: got kappa = nan, allowed is a finite number"),
+        ({"init": (1.0, math.inf)}, "init: got lam = inf, allowed is a number > 0"),
+        ({"num_parameters": 0}, "num_parameters: got 0, allowed is at least 1"),
     ],
 )
 def test_bad_arguments_are_refused(module: type[nn.Module], arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         module(**arguments)
+
+
+@either
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"init": 0.5}, "init: got 0.5, allowed are near_one,"),
+        ({"init": None}, "init: got None, allowed are near_one,"),
+        ({"init": (1.0,)}, "init: got (1.0,), allowed are near_one,"),
+        ({"init": (1.0, "1")}, "init: got str, allowed is a number"),
+        ({"num_parameters": 64.0}, "num_parameters: got 64.0, allowed is an int"),
+        ({"num_parameters": True}, "num_parameters: got True, allowed is an int"),
+        ({"dim": "channels"}, "dim: got 'channels', allowed is an int"),
+        ({"dtype": torch.int64}, "dtype: got torch.int64, allowed is a floating dtype"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(
+    module: type[nn.Module], arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(TypeError, match=re.escape(message)):
+        module(**arguments)
+
+
+@either
+def test_numbers_of_numpy_and_inplace_are_accepted(module: type[nn.Module]) -> None:
+    layer = module(np.int64(3), dim=np.int32(-1), init=(np.float32(1), 1), inplace=True)
+    z = torch.randn(2, 3)
+    before = z.clone()
+    assert layer(z).shape == (2, 3)
+    assert torch.equal(z, before)
 
 
 @either

@@ -611,6 +611,9 @@ BAD: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
         "kappa: got shape (3,) with dim=2, but z has 2 dimensions; allowed is a number, a 0-d tensor, or",
     ),
     "channels of a 0-d z": ((Z[0, 0], torch.ones(1), 1.0), ValueError, "kappa: got shape (1,) with dim=1, but z has 0"),
+    "kappa beyond a float": ((Z, 10**400, 1.0), ValueError, "kappa: got a number that no float can hold, allowed is"),
+    "dim is a name": ((Z, 1.0, 1.0, "channels"), TypeError, "dim: got 'channels', allowed is an int"),
+    "dim is a float": ((Z, torch.ones(3), 1.0, 1.0), TypeError, "dim: got 1.0, allowed is an int"),
     "another device": (
         (Z, torch.ones(3, device="meta"), 1.0),
         ValueError,

@@ -8,6 +8,7 @@ import math
 import pickle
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 import companion
 from companion import AGLU, DACConv2d, DACLinear
 from companion.functional import dac_conv2d, dac_linear
+from tests.together import together
 
 MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "dense": (lambda: DACLinear(5, 7), (3, 5)),
@@ -39,6 +41,43 @@ def test_a_module_is_its_function() -> None:
     layer = perturbed(DACConv2d(4, 6, (3, 2), 2, (1, 2), (2, 1), 2, "tanh", "before", per_weight=True))
     expected = dac_conv2d(image, layer.weight, layer.bias, 2, (1, 2), (2, 1), 2, "tanh", "before")
     assert torch.equal(layer(image), expected)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    two, four, three = np.int64(2), np.int32(4), np.uint8(3)
+    layer = DACConv2d(four, two, three, stride=(two, 1), padding=np.int64(1), dilation=np.int64(1), groups=two)
+    assert layer(torch.zeros(1, 4, 5, 6)).shape == (1, 2, 3, 6)
+    assert repr(layer) == repr(DACConv2d(4, 2, 3, stride=(2, 1), padding=1, groups=2))
+    assert DACLinear(four, two)(torch.zeros(3, 4)).shape == (3, 2)
+
+
+@together("m, n", [(4, 4), (3, 4)])
+def test_it_is_not_fused_with_a_batch_norm(m: int, n: int) -> None:
+    """A bias before the activation cannot hold what a batch norm adds after it."""
+    convolution, dense = nn.Sequential(DACConv2d(m, n, 3)).eval(), DACLinear(m, n).eval()
+    with pytest.raises(TypeError, match="fuse_conv_bn_eval: got DACConv2d, allowed is a layer whose bias is added"):
+        nn.utils.fuse_conv_bn_eval(convolution[0], nn.BatchNorm2d(n).eval())
+    with pytest.raises(TypeError, match="fuse_linear_bn_eval: got DACLinear"):
+        nn.utils.fuse_linear_bn_eval(dense, nn.BatchNorm1d(n).eval())
+    assert copy.deepcopy(convolution)[0].weight.equal(convolution[0].weight)
+    assert pickle.loads(pickle.dumps(dense)).weight.equal(dense.weight)
+
+
+@together(
+    "parametrise",
+    [
+        nn.utils.parametrizations.weight_norm,
+        nn.utils.parametrizations.spectral_norm,
+        lambda layer: nn.utils.parametrize.register_parametrization(layer, "bias", nn.Tanh()),
+    ],
+)
+def test_its_parameters_may_be_parametrised(parametrise: Callable[[nn.Module], nn.Module]) -> None:
+    layer = parametrise(perturbed(DACLinear(3, 4)))
+    z = torch.randn(2, 3)
+    assert torch.equal(layer(z), dac_linear(z, layer.weight, layer.bias))
+    layer(z).sum().backward()
+    assert all(p.grad is not None for p in layer.parameters())
+    assert torch.equal(copy.deepcopy(layer.eval())(z), layer(z))
 
 
 def test_padding_may_be_named() -> None:
@@ -144,6 +183,8 @@ BAD: dict[str, tuple[Callable[[], nn.Module], type[Exception], str]] = {
     "groups": (lambda: DACConv2d(4, 6, 3, groups=4), ValueError, "groups: got 4, which does not divide"),
     "stride": (lambda: DACConv2d(4, 6, 3, stride=0), ValueError, "stride: got 0"),
     "same": (lambda: DACConv2d(4, 6, 2, padding="same"), ValueError, "padding: got 'same'"),
+    "per weight": (lambda: DACConv2d(4, 6, 3, per_weight="no"), TypeError, "per_weight: got 'no', allowed"),  # type: ignore[arg-type]
+    "dtype": (lambda: DACLinear(4, 6, dtype=torch.int64), TypeError, "dtype: got torch.int64, allowed is a floating"),
     "pad order": (lambda: DACConv2d(4, 6, 3, pad_order="x"), ValueError, "pad_order: got 'x'"),
 }
 

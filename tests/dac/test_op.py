@@ -416,6 +416,40 @@ def test_every_layout_of_every_operand(backend: str, device: str, layout: str) -
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
+@together("activation", ["relu", "silu", "a function"])
+def test_one_image_with_everything_channels_last(activation: str) -> None:
+    """With one output a group: there the convolution itself is torch's, which in this layout needs care."""
+    phi = F.softplus if activation == "a function" else activation
+    operands = [torch.randn(s, dtype=torch.float64) for s in ((1, 4, 5, 5), (2, 2, 3, 3), (2, 2))]
+    found = []
+    for form in (torch.contiguous_format, torch.channels_last):
+        moved = [x.contiguous(memory_format=form) if x.ndim == 4 else x for x in operands]
+        moved = [x.detach().requires_grad_() for x in moved]
+        f = dac_conv2d(*moved, padding=1, groups=2, activation=phi)
+        first = torch.autograd.grad(f.square().sum(), moved, create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), moved)
+        found.append([f, *first, *second])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@either_bias
+@together("limit", [0, 2**20])
+def test_without_any_meeting_the_gradients_are_zero(
+    monkeypatch: pytest.MonkeyPatch, per_weight: bool, limit: int
+) -> None:
+    """A kernel whose positions all fall beside the image; torch's convolution does the same."""
+    monkeypatch.setattr(op, "SMALL", limit)
+    weight = torch.randn(3, 2, 2, 2, requires_grad=True)
+    z, bias = torch.randn(1, 2, 1, 1, requires_grad=True), torch.randn(3, 2, requires_grad=True)
+    b = bias[..., None, None].expand_as(weight) if per_weight else bias
+    f = dac_conv2d(z, weight, b, padding=1, dilation=2)
+    assert f.shape == (1, 3, 1, 1)
+    assert not f.any()
+    for gradient in torch.autograd.grad(f.sum(), (z, weight, bias)):
+        assert not gradient.any()
+
+
 def test_dense_operands_may_be_transposed_or_expanded(backend: str, device: str) -> None:
     z, weight, bias = (
         torch.randn(4, 3, device=device).t(),
@@ -502,6 +536,19 @@ def test_a_function_gives_what_its_name_gives(activation: str) -> None:
         g = torch.randn_like(named)
         for one, other in zip(results(called, operands, g), results(named, operands, g), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@together("limit", [0, 2**20])
+def test_a_function_may_work_in_place(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(op, "SMALL", limit)
+    operands, numbers = conv_operands("padded", False)
+    g = torch.randn(2, 2, 5, 4)
+    found = [
+        results(dac_conv2d(*operands, **numbers, activation=phi), operands, g)
+        for phi in ("relu", nn.ReLU(inplace=True))
+    ]
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize("block", [1, 2**19])
@@ -643,6 +690,33 @@ def _linear(z: Any = (2, 3), weight: Any = (4, 3), bias: Any = (4, 3), **setting
     return dac_linear(*(torch.ones(x) if isinstance(x, tuple) else x for x in (z, weight, bias)), **settings)
 
 
+EXPORTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "dense": (lambda: companion.DACLinear(4, 5, "silu"), (2, 3, 4)),
+    "convolution": (lambda: companion.DACConv2d(4, 6, 3, padding=1), (3, 4, 5, 5)),
+    "per weight, before, groups": (
+        lambda: companion.DACConv2d(4, 6, 3, 2, 1, groups=2, pad_order="before", per_weight=True),
+        (3, 4, 6, 5),
+    ),
+    "a function": (lambda: companion.DACConv2d(4, 6, 3, padding=1, activation=nn.PReLU()), (3, 4, 5, 5)),
+}
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@together("case", EXPORTED)
+def test_it_is_exported_for_any_batch_and_decomposed_into_torchs_own_operators(case: str) -> None:
+    """With the decompositions that the export to ONNX looks into: it knows nothing of ours."""
+    make, shape = EXPORTED[case]
+    layer, (batch, *others) = make(), shape
+    nn.init.normal_(layer.bias)  # type: ignore[arg-type]
+    program = torch.export.export(layer, (torch.randn(shape),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    table = torch._decomp.get_decompositions([torch.ops.companion.dac_conv2d.default])
+    plain = program.run_decompositions({**torch.export.default_decompositions(), **table})
+    x = torch.randn(batch + 4, *others)
+    for exported in (program, plain):
+        torch.testing.assert_close(exported.module()(x), layer(x), rtol=1e-5, atol=1e-5)
+    assert not [node.target for node in plain.graph.nodes if "companion" in str(node.target)]
+
+
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "integers": (lambda: _linear(z=torch.ones(2, 3, dtype=torch.int64)), TypeError, "z: got dtype torch.int64"),
     "integer weight": (lambda: _conv(weight=torch.ones(6, 4, 3, 3, dtype=torch.int32)), TypeError, "weight: got dtype"),
@@ -685,6 +759,8 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "empty kernel": (lambda: _conv(weight=(6, 4, 0, 3)), ValueError, "kernel of 0 × 3"),
     "empty image": (lambda: _conv(z=(1, 4, 0, 5), padding=2), ValueError, "image of 0 × 5"),
+    "activation a class": (lambda: _linear(activation=nn.ReLU), TypeError, "activation: got the class ReLU, allowed"),
+    "padding beyond memory": (lambda: _conv(padding=10**30), ValueError, r"padding: got 1000.*less than 2\^31"),
     "pad order": (lambda: _conv(pad_order="both"), ValueError, "pad_order: got 'both', allowed are 'after', 'before'"),
 }
 

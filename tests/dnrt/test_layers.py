@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -41,6 +42,13 @@ def test_it_learns_and_survives_saving_and_copying() -> None:
     assert torch.equal(copy.deepcopy(layer)(x), layer(x))
 
 
+def test_numbers_of_numpy_and_inplace_are_accepted() -> None:
+    x = torch.randn(3, 4)
+    before = x.clone()
+    assert torch.equal(RAA(np.int64(4), dim=np.int64(1), inplace=True)(x), RAA(4)(x))
+    assert torch.equal(x, before)
+
+
 def test_what_it_prints() -> None:
     assert repr(RAA(5, dim=1)) == "RAA(5, gate='gelu', dim=1)"
     assert repr(RAA(5, gate=torch.tanh)) == "RAA(5, gate='tanh', dim=-1)"
@@ -50,10 +58,12 @@ def test_what_it_prints() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"channels": 2.0}, TypeError, "channels: got float"),
-        ({"channels": True}, TypeError, "channels: got bool"),
+        ({"channels": 2.0}, TypeError, "channels: got 2.0, allowed is an int"),
+        ({"channels": True}, TypeError, "channels: got True"),
         ({"channels": 0}, ValueError, "channels: got 0"),
         ({"channels": 3, "gate": "tanh"}, ValueError, "gate: got 'tanh'"),
+        ({"channels": 3, "gate": nn.GELU}, TypeError, "gate: got the class GELU"),
+        ({"channels": 3, "dim": 1.0}, TypeError, "dim: got 1.0"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, object], error: type[Exception], message: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
@@ -91,6 +91,20 @@ def test_small_values_of_the_normal_distribution_are_right_relative_to_themselve
     rtol = 2e-5 if companion.backend() == "torch" else 3e-6
     torch.testing.assert_close(y.double(), exact, rtol=rtol, atol=1e-37)
     assert (F.gelu(x).double() - exact).abs()[:50].max() > 0.01 * exact.abs()[:50].min()  # 1 + erf loses them
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_where_the_gate_is_open_or_closed_it_has_no_slope(gate: str, device: str) -> None:
+    """However large the number is that the slope meets: nothing of it arrives at the threshold."""
+    x = torch.tensor([[1e31, 3e4, -1e31], [1e38, 200.0, -1e38]], device=device)
+    y, dx, *others = differentiated(
+        lambda *given: raa(*given, gate=gate),
+        [x, torch.zeros(3, device=device), torch.zeros(1, device=device)],
+        torch.ones_like(x),
+    )
+    torch.testing.assert_close(y, x.clamp(min=0.0))
+    torch.testing.assert_close(dx, (x > 0).float())
+    assert not any(gradient.any() for gradient in others)
 
 
 @pytest.mark.parametrize("dim", [1, -1])
@@ -220,6 +234,14 @@ BAD: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     ((torch.ones(()), torch.ones(1), torch.ones(1)), {}, ValueError, "dim: got -1 for x with 0 dimensions"),
     ((torch.ones(2, 3), torch.ones(3), torch.ones(1)), {"gate": "tanh"}, ValueError, "gate: got 'tanh', allowed are"),
     ((torch.ones(2, 3), torch.ones(3), torch.ones(1)), {"gate": 3}, TypeError, "gate: got int"),
+    ((torch.ones(2, 3), torch.ones(3), torch.ones(1)), {"gate": nn.GELU}, TypeError, "gate: got the class GELU"),
+    (
+        (torch.ones(2, 3), torch.ones(3), torch.ones(1)),
+        {"gate": torch.sum},
+        ValueError,
+        r"gate: returned shape \(\) for",
+    ),
+    ((torch.ones(2, 3), torch.ones(3), torch.ones(1)), {"dim": "x"}, TypeError, "dim: got 'x', allowed is an int"),
     ((torch.ones(2, 3), torch.ones(3, device="meta"), torch.ones(1)), {}, ValueError, "weight: got device meta"),
 ]
 

@@ -6,6 +6,7 @@ import copy
 import io
 import math
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -70,10 +71,42 @@ def test_alpha_is_the_same_in_half_precision_and_after_a_copy() -> None:
         assert other.state_dict()["_extra_state"].item() == 1e-5
 
 
-def test_a_state_without_alpha_is_missed() -> None:
-    with pytest.raises(RuntimeError, match="_extra_state"):
-        LASiLU().load_state_dict({})
-    LASiLU().load_state_dict({}, strict=False)
+@each
+def test_the_state_of_a_network_with_a_plain_activation_here_is_loaded(module: type[LayerAct]) -> None:
+    plain = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    replaced = nn.Sequential(nn.Linear(3, 4), module(alpha=0.1))
+    replaced.load_state_dict(plain.state_dict())
+    assert torch.equal(replaced[0].weight, plain[0].weight)
+    assert replaced[1].alpha == 0.1
+    with pytest.raises(RuntimeError, match=r"Missing key.*0\.bias"):
+        replaced.load_state_dict({"0.weight": plain[0].weight})
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*1\.alpha"):
+        replaced.load_state_dict(plain.state_dict() | {"1.alpha": torch.tensor(0.1)})
+
+
+@each
+def test_inplace_is_accepted_and_without_effect(module: type[LayerAct]) -> None:
+    y = torch.randn(2, 5)
+    before = y.clone()
+    assert torch.equal(module(inplace=True)(y), module()(y))
+    assert torch.equal(y, before)
+
+
+@each
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dims": "x"}, "dims: got 'x', allowed is an int or several"),
+        ({"dims": 1.5}, "dims: got 1.5, allowed is an int"),
+        ({"dims": torch.tensor(1)}, r"dims: got tensor\(1\), allowed is an int or several"),
+        ({"dims": (1, True)}, "dims: got True, allowed is an int"),
+        ({"unbiased": "no"}, "unbiased: got 'no', allowed are True and False"),
+        ({"alpha": "1e-5"}, "alpha: got str, allowed is a number"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(module: type[LayerAct], arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        module(**arguments)
 
 
 def test_a_state_with_a_bad_alpha_is_refused() -> None:
