@@ -177,18 +177,15 @@ def test_keys_that_begin_alike_do_not_disturb_each_other(cache: Path) -> None:
     assert [kept(folder, key, "name").read_text() for key in ("a", "a-b")] == ["a", "a-b"]  # type: ignore[union-attr]
 
 
-def test_two_that_make_the_same_at_the_same_time_both_have_it(cache: Path) -> None:
+@pytest.mark.parametrize("content", ["content", "as good"])
+def test_of_two_that_make_the_same_at_the_same_time_one_stays_and_both_have_it(cache: Path, content: str) -> None:
     folder = cache_directory("kind")
 
     def make(path: Path) -> None:
-        if not list(folder.glob("key-*")):  # in the midst of it, somebody else is faster
-            keep(folder, "key", "name", make_at_once)
+        keep(folder, "key", "name", lambda path: path.write_text(content))  # in the midst of it, another is faster
         path.write_text("content")
 
-    def make_at_once(path: Path) -> None:
-        path.write_text("content")
-
-    assert keep(folder, "key", "name", make).read_text() == "content"
+    assert keep(folder, "key", "name", make).read_text() == content
     assert len(list(folder.iterdir())) == 1
 
 
