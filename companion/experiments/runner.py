@@ -255,14 +255,22 @@ def promote() -> list[str]:
 
 
 def _best(case: Mapping[str, Any], tuning: list[Row], rates: list[float], shared: tuple[str, ...]) -> Row:
-    """Return the rate with the highest mean score of a case, the smaller one if two are equal."""
+    """Return the rate with the highest mean score of a case, the smaller one if two are equal.
+
+    A run that diverged has no score, and its rate is worse than any other.
+    """
     own = {key: value for key, value in case.items() if key not in shared}
     mean_scores = []
     for rate in sorted(rates):
-        scores = [row["score"] for row in tuning if row.items() >= {**own, "learning_rate": rate}.items()]
+        rows = [row for row in tuning if row.items() >= {**own, "learning_rate": rate}.items()]
+        scores = [-math.inf if row["score"] is None else row["score"] for row in rows]
         mean_scores.append((math.fsum(scores) / len(scores), rate))
     score, winner = max(mean_scores, key=lambda pair: pair[0])
-    return {"learning_rate": winner, "score": score, "at_edge": winner in (min(rates), max(rates))}
+    return {
+        "learning_rate": winner,
+        "score": _without_infinities(score),
+        "at_edge": winner in (min(rates), max(rates)),
+    }
 
 
 @dataclass

@@ -445,6 +445,18 @@ def test_a_loss_that_diverged_is_written_as_null():
     assert rows == [{"name": "good", "seed": 0, "loss": None, "losses": [1.0, None], "first_losses": []}]
 
 
+@pytest.mark.parametrize(("diverging", "chosen", "score"), [({1.0}, 0.1, 0.5), ({1.0, 0.1}, 0.1, None)])
+def test_a_rate_at_which_a_run_diverged_is_not_chosen_unless_all_are(diverging, chosen, score):
+    def validate(job):
+        return math.nan if job.rate in diverging and job.seed == 1000 else 0.5
+
+    settings = {"seeds": 1, "names": ["good"], "learning_rates": [1.0, 0.1], "tuning_seeds": [1000, 1001]}
+    tuned = Experiment(**{**vars(TOY), "presets": {"smoke": settings}, "validate": validate})
+    result = read(run(tuned, "smoke"))
+    assert [row["score"] for row in result["tuning"] if row["learning_rate"] == 1.0] == [None, 0.5]
+    assert result["chosen"] == [{"name": "good", "learning_rate": chosen, "score": score, "at_edge": True}]
+
+
 def test_the_result_says_what_computed_it_and_nothing_about_who():
     result = read(run(TOY, "smoke"))
     provenance = result["provenance"]
