@@ -109,7 +109,7 @@ def check_owner(path: Path) -> None:
     elif stat.S_ISLNK(status.st_mode):
         reason = "is a link: remove it"
     elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        reason = f"can be written to by others (mode {stat.S_IMODE(status.st_mode):04o}): run `chmod go-w {path}`"
+        reason = f"can be written to by others (mode {stat.S_IMODE(status.st_mode):04o}): run `chmod -R go-w {path}`"
     else:
         return
     raise PermissionError(

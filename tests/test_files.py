@@ -79,7 +79,7 @@ def test_a_folder_that_others_can_write_to_is_refused_and_the_error_says_what_to
     folder.chmod(allowed)
     with pytest.raises(PermissionError, match="can be written to by others") as error:
         cache_directory("kind")
-    assert f"run `chmod go-w {folder}`, or set COMPANION_CACHE" in str(error.value)
+    assert f"run `chmod -R go-w {folder}`, or set COMPANION_CACHE" in str(error.value)
     folder.chmod(folder.stat().st_mode & ~0o022)
     cache_directory("kind")
 

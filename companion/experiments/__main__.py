@@ -9,6 +9,7 @@ from companion.experiments import runner
 from companion.experiments.provenance import differences
 from companion.experiments.registry import Experiment, experiments, get
 from companion.experiments.tables import table
+from companion.extras import need
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,6 +82,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _table(options: argparse.Namespace) -> None:
+    need("experiments", "scipy")
     experiment = get(options.name)
     result, origin = runner.find(experiment.name, options.preset)
     try:

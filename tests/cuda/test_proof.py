@@ -339,7 +339,7 @@ def test_a_cache_that_others_can_write_to_is_named_and_its_verdict_not_believed(
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     folder.chmod(0o777)
     monkeypatch.setattr(proof, "_known", {})
-    with pytest.warns(RuntimeWarning, match=f"{folder} can be written to by others .*: run `chmod go-w {folder}`"):
+    with pytest.warns(RuntimeWarning, match=f"{folder} can be written to by others .*: run `chmod -R go-w {folder}`"):
         assert who() == "torch"
     monkeypatch.setattr(proof, "operators", lambda: [toy.OPERATOR])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

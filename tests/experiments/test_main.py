@@ -129,6 +129,22 @@ def test_a_full_disk_and_an_interrupt_give_a_sentence(runs, capsys, monkeypatch)
         assert words in capsys.readouterr().err
 
 
+def test_without_the_extra_the_list_is_there_and_the_rest_names_it(runs):
+    code = (
+        "import sys\n"
+        "for name in ('numpy', 'scipy', 'sklearn', 'tqdm', 'jsonschema', 'torchvision'): sys.modules[name] = None\n"
+        "from companion.experiments.__main__ import main\n"
+        "sys.exit(main(['list']) or main(['run', 'apa-digits']) + main(['table', 'apa-digits']) != 4)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "finished on" in result.stdout
+    run_it, table_it = (line for line in result.stderr.splitlines() if line.startswith("companion.experiments: "))
+    assert "jsonschema, numpy, scipy, sklearn, tqdm are missing: pip install " in run_it
+    assert 'scipy is missing: pip install "rethinking-the-neuron[experiments]"' in table_it
+    assert not list(runs.iterdir())
+
+
 def children(pid):
     path = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in path.read_text().split()] if path.exists() else []
