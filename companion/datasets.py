@@ -1,24 +1,32 @@
 """Data for the experiments, as tensors: split, standardised, and made long-tailed on demand.
 
-The digits come with scikit-learn and need no download. MNIST, CIFAR and Imagenette come through torchvision, with
-its checksums, and SGEMM comes from the UCI repository. They lie in ``$COMPANION_DATA`` (default
-``~/.cache/companion``).
+The digits come with scikit-learn and need no download. MNIST, CIFAR and Imagenette come through torchvision, and SGEMM
+comes from the UCI repository. They lie in ``$COMPANION_DATA`` (default ``~/.cache/companion``).
+
+What lies there is checked whenever it is loaded, not only when it arrives: SGEMM and MNIST by the SHA-256 of their
+files, CIFAR by torchvision's checksums, Imagenette by the number of its pictures, each of which must be whole.
 """
 
 import hashlib
+import http.client
 import io
 import os
+import socket
 import urllib.request
 import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from companion.files import write_atomically
+from companion.extras import need
+from companion.files import make_folder, write_atomically
 
 __all__ = [
     "Part",
@@ -26,6 +34,7 @@ __all__ = [
     "channel_statistics",
     "data_root",
     "digits",
+    "fetch",
     "frequent_and_rare",
     "load",
     "long_tailed",
@@ -41,6 +50,18 @@ _DIGITS_WHITE = 16
 _VALIDATION_FRACTION = 0.15
 _TORCHVISION = {"mnist": "MNIST", "cifar10": "CIFAR10", "cifar100": "CIFAR100", "imagenette": "Imagenette"}
 _IMAGENETTE_SIZE = 80
+
+# Seconds without a byte after which a download is given up.
+_TIMEOUT = 60
+
+_MNIST_SHA256 = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+_IMAGENETTE_FOLDER = "imagenette2-160"
+_IMAGENETTE_PICTURES = {"train": 9469, "val": 3925}
 
 _SGEMM_FILE = "SGEMM/sgemm_product.csv"
 _SGEMM_ADDRESS = "https://archive.ics.uci.edu/static/public/440/sgemm+gpu+kernel+performance.zip"
@@ -165,9 +186,12 @@ def load(
     Raises
     ------
     ValueError
-        If the name is unknown, the fraction is not in [0, 1) or there are fewer than two folds.
+        If the name is unknown, the fraction is not in [0, 1) or there are fewer than two folds. If a file is damaged;
+        the message names it.
     FileNotFoundError
         If the files are absent and cannot be downloaded.
+    ModuleNotFoundError
+        If scikit-learn or torchvision is missing.
     """
     if not 0 <= validation < 1:
         raise ValueError(f"validation is {validation}; allowed is 0 ≤ validation < 1")
@@ -217,6 +241,8 @@ def sgemm(seed: int = 0, root: Path | str | None = None) -> Splits:
     ------
     FileNotFoundError
         If the file is absent and cannot be downloaded.
+    ValueError
+        If it is damaged.
 
     References
     ----------
@@ -237,6 +263,29 @@ def sgemm(seed: int = 0, root: Path | str | None = None) -> Splits:
         return replace(part, inputs=(part.inputs - mean) / deviation)
 
     return Splits(standardise(train), standardise(validation), standardise(test), num_classes=0)
+
+
+def fetch(name: str) -> None:
+    """Make sure that the files of a data set are in `data_root` and whole; download what is absent.
+
+    Parameters
+    ----------
+    name : str
+        One that `load` knows, or "sgemm". Data of any other name are not files.
+
+    Raises
+    ------
+    FileNotFoundError
+        If files are absent and cannot be downloaded.
+    ValueError
+        If a file is damaged; the message names it.
+    ModuleNotFoundError
+        If torchvision is missing.
+    """
+    if name == "sgemm":
+        _sgemm_file(data_root())
+    elif name in _TORCHVISION:
+        _ensure(_TORCHVISION[name], data_root())
 
 
 def channel_statistics(part: Part) -> tuple[Tensor, Tensor]:
@@ -448,6 +497,7 @@ def _class_order(num_classes: int, generator: torch.Generator) -> Tensor:
 
 @cache
 def _digits_rest_and_test() -> tuple[Part, Part]:
+    need("experiments", "sklearn")
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -459,6 +509,7 @@ def _digits_rest_and_test() -> tuple[Part, Part]:
 
 
 def _stratified(whole: Part, fraction: float, seed: int) -> tuple[Part, Part]:
+    need("experiments", "sklearn")
     from sklearn.model_selection import train_test_split
 
     indices = torch.arange(len(whole)).numpy()
@@ -467,6 +518,7 @@ def _stratified(whole: Part, fraction: float, seed: int) -> tuple[Part, Part]:
 
 
 def _fold(whole: Part, folds: int, seed: int) -> tuple[Part, Part]:
+    need("experiments", "sklearn")
     from sklearn.model_selection import StratifiedKFold
 
     targets = whole.targets.numpy()
@@ -488,26 +540,108 @@ def _standardised(splits: Splits) -> Splits:
 
 @cache
 def _torchvision_part(name: str, folder: Path, train: bool) -> Part:
-    from torchvision import datasets as torchvision_datasets
+    _ensure(name, folder)
+    if name == "MNIST":
+        from torchvision.datasets import mnist
 
-    which: dict[str, Any] = {"train": train}
+        # Not by the class: where a copy in its old format lies beside these files, which are checked, it takes that.
+        images, labels = (str(path) for path in _files(name, folder) if path.name.startswith("train") == train)
+        return Part(mnist.read_image_file(images).unsqueeze(1).to(torch.float32) / 255, mnist.read_label_file(labels))
+    from torchvision import datasets
+
     if name == "Imagenette":
-        which = {"split": "train" if train else "val", "size": "160px", "transform": _small_square}
+        split = "train" if train else "val"
+        pictures = datasets.Imagenette(folder, split, "160px", transform=_small_square, loader=_read_picture)
+        squares, targets = zip(*pictures, strict=True)
+        return Part(torch.stack(squares), torch.tensor(targets))
+    data = getattr(datasets, name)(folder, train)
+    inputs = torch.as_tensor(data.data).permute(0, 3, 1, 2)  # from (N, H, W, C)
+    return Part(inputs.to(torch.float32) / 255, torch.as_tensor(data.targets, dtype=torch.int64))
+
+
+def _ensure(name: str, folder: Path) -> None:
+    """Check torchvision's files of a data set; before that, download them if one is absent."""
+    need("experiments", "torchvision")
+    files = _files(name, folder)
+    _check({path: checksum for path, checksum in files.items() if path.is_file()})
+    if name == "Imagenette":
+        if not (folder / _IMAGENETTE_FOLDER).is_dir():
+            _download(name, folder)
+        for split, wanted in _IMAGENETTE_PICTURES.items():
+            found = sum(1 for _ in (folder / _IMAGENETTE_FOLDER / split).glob("*/*.JPEG"))
+            if found != wanted:
+                raise ValueError(
+                    f"{folder / _IMAGENETTE_FOLDER / split} is damaged: it holds {found} pictures, not {wanted}; "
+                    f"remove {_IMAGENETTE_FOLDER}, and the next call fetches it again"
+                )
+    elif not all(path.is_file() for path in files):
+        _download(name, folder)
+        _check(files)
+
+
+def _download(name: str, folder: Path) -> None:
     try:
-        data = getattr(torchvision_datasets, name)(folder, **which, download=True)
-    except (RuntimeError, OSError) as error:
+        from torchvision import datasets
+
+        make_folder(folder)
+        with _time_limit():
+            if name == "Imagenette":
+                datasets.Imagenette(folder, size="160px", download=True)
+            else:
+                getattr(datasets, name)(folder, download=True)
+    except (RuntimeError, OSError, EOFError, http.client.HTTPException, zlib.error) as error:
         raise FileNotFoundError(
             f"{name} is not in {folder} and cannot be downloaded ({error}); with a network this call fetches "
             f"it, without one copy torchvision's files of {name} into that folder, or set COMPANION_DATA to "
             "the folder that has them"
         ) from error
+
+
+@contextmanager
+def _time_limit() -> Iterator[None]:
+    """Let connections give up that nobody has given a limit: torchvision's, which takes none."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_TIMEOUT if before is None else before)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _files(name: str, folder: Path) -> dict[Path, tuple[str, str]]:
+    """Return the files of a data set, as far as they are listed one by one, and the checksum of each."""
+    if name == "MNIST":
+        return {folder / "MNIST" / "raw" / file: ("sha256", checksum) for file, checksum in _MNIST_SHA256.items()}
     if name == "Imagenette":
-        images, targets = zip(*data, strict=True)
-        return Part(torch.stack(images), torch.tensor(targets))
-    inputs = torch.as_tensor(data.data)
-    # MNIST is (N, H, W); CIFAR is (N, H, W, C).
-    inputs = inputs.unsqueeze(1) if inputs.ndim == 3 else inputs.permute(0, 3, 1, 2)
-    return Part(inputs.to(torch.float32) / 255, torch.as_tensor(data.targets, dtype=torch.int64))
+        return {}
+    from torchvision import datasets
+
+    cifar = getattr(datasets, name)
+    listed = [*cifar.train_list, *cifar.test_list, (cifar.meta["filename"], cifar.meta["md5"])]
+    return {folder / cifar.base_folder / file: ("md5", checksum) for file, checksum in listed}
+
+
+def _check(files: Mapping[Path, tuple[str, str]]) -> None:
+    """Raise ValueError, which names it, if a file is not what was published."""
+    for path, (algorithm, wanted) in files.items():
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, partial(hashlib.new, algorithm, usedforsecurity=False)).hexdigest()
+        if found != wanted:
+            raise ValueError(
+                f"{path} is damaged: its {algorithm} is {found}, not {wanted}; remove it, and the next call fetches it "
+                "again"
+            )
+
+
+def _read_picture(path: str) -> Any:
+    from torchvision.datasets.folder import default_loader
+
+    try:
+        return default_loader(path)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(
+            f"{path} is damaged ({error}); remove {_IMAGENETTE_FOLDER}, and the next call fetches it again"
+        ) from error
 
 
 def _small_square(image: Any) -> Tensor:
@@ -524,22 +658,34 @@ def _sgemm_table(folder: Path) -> Tensor:
     """Return SGEMM's file as numbers, (241600, 18)."""
     import numpy
 
+    return torch.from_numpy(numpy.loadtxt(_sgemm_file(folder), numpy.float32, delimiter=",", skiprows=1))
+
+
+def _sgemm_file(folder: Path) -> Path:
+    """Return SGEMM's file, downloaded if it is absent, and checked."""
     path = folder / _SGEMM_FILE
     if not path.is_file():
-        _fetch_sgemm(path)
-    return torch.from_numpy(numpy.loadtxt(path, numpy.float32, delimiter=",", skiprows=1))
+        content = _sgemm_content(folder)
+        make_folder(path.parent)
+        write_atomically(path, content)
+    _check({path: ("sha256", _SGEMM_SHA256)})
+    return path
 
 
-def _fetch_sgemm(path: Path) -> None:
+def _sgemm_content(folder: Path) -> bytes:
+    """Download SGEMM's file."""
+    name = Path(_SGEMM_FILE).name
     try:
-        with urllib.request.urlopen(_SGEMM_ADDRESS) as answer, zipfile.ZipFile(io.BytesIO(answer.read())) as archive:
-            content = archive.read(path.name)
+        with urllib.request.urlopen(_SGEMM_ADDRESS, timeout=_TIMEOUT) as answer:
+            packed = answer.read()
+        with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+            content = archive.read(name)
         if (checksum := hashlib.sha256(content).hexdigest()) != _SGEMM_SHA256:
             raise OSError(f"the file's SHA-256 is {checksum}, not {_SGEMM_SHA256}")
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, KeyError, http.client.HTTPException, zipfile.BadZipFile, zlib.error) as error:
         raise FileNotFoundError(
-            f"{_SGEMM_FILE} is not in {path.parents[1]} and cannot be downloaded ({error}); with a network this call "
-            f"fetches it from {_SGEMM_ADDRESS}, without one put {path.name} of that archive there, or set "
+            f"{_SGEMM_FILE} is not in {folder} and cannot be downloaded ({error}); with a network this call "
+            f"fetches it from {_SGEMM_ADDRESS}, without one put {name} of that archive there, or set "
             "COMPANION_DATA to the folder that has it"
         ) from error
-    write_atomically(path, content)
+    return content

@@ -92,6 +92,9 @@ def _proved() -> Iterator[str]:
             except build.CompileError as error:
                 yield f"{operator.name}: not possible ({_short(error)}); {_install_cupy()}"
                 continue
+            except PermissionError as error:  # its message names a folder
+                yield f"{operator.name}: not possible ({proof.one_line(str(error))})"
+                continue
             if verdict is None:
                 said = 'not yet; python -c "import companion; companion.warmup()"'
             else:

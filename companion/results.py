@@ -11,9 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["check", "data_path", "load", "names"]
+__all__ = ["check", "data_path", "load", "names", "parse", "read"]
 
 _PACKAGE = Path(__file__).resolve().parent
+_ESSENTIALS = {
+    **dict.fromkeys(("experiment", "preset", "description"), str),
+    **dict.fromkeys(("rows", "tuning", "chosen", "smoke", "seeds"), list),
+    **dict.fromkeys(("settings", "provenance"), dict),
+}
 
 
 def data_path() -> Path:
@@ -65,7 +70,7 @@ def names(preset: str = "laptop") -> list[str]:
 def load(name: str, preset: str = "laptop") -> dict[str, Any]:
     """Read one finished result.
 
-    The file is checked against the schema where jsonschema is installed (the extra ``book`` has it). Without
+    The file is checked against the schema where jsonschema is installed (the extra ``experiments`` has it). Without
     it only the essentials are checked: the result is finished, and it is the one that was asked for.
 
     Parameters
@@ -87,7 +92,7 @@ def load(name: str, preset: str = "laptop") -> dict[str, Any]:
     FileNotFoundError
         If there is no such result. The message names the file and the commands that make it.
     ValueError
-        If the file holds something else than this finished result.
+        If the file holds something else than this finished result. The message names it.
     """
     path = data_path() / "results" / f"{name}-{preset}.json"
     if not path.is_file():
@@ -95,11 +100,42 @@ def load(name: str, preset: str = "laptop") -> dict[str, Any]:
             f"no finished result results/{path.name} in the data of the book; make it with "
             f"`python -m companion.experiments run {name} --preset {preset}` and then `make results`"
         )
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    check(result, path.name)
-    if (result["experiment"], result["preset"]) != (name, preset):
-        raise ValueError(f"{path.name} holds {result['experiment']}-{result['preset']}")
+    return read(path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read the file of a result and check that it holds what its name says: ``<experiment>-<preset>.json``.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        Of data/results or of a run.
+
+    Returns
+    -------
+    dict
+        As `load` returns it.
+
+    Raises
+    ------
+    OSError
+        If there is no such file, or it cannot be read.
+    ValueError
+        If it holds something else than this finished result. The message names the file.
+    """
+    result: dict[str, Any] = parse(path)
+    check(result, str(path))
+    if (held := f"{result['experiment']}-{result['preset']}") != path.stem:
+        raise ValueError(f"{path} holds {held}")
     return result
+
+
+def parse(path: Path) -> Any:
+    """Read a JSON file; a ValueError names it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: it is no JSON ({error})") from error
 
 
 def check(result: Any, label: str) -> None:
@@ -121,8 +157,22 @@ def check(result: Any, label: str) -> None:
             jsonschema.validate(result, _schema())
         except jsonschema.ValidationError as error:
             raise ValueError(f"{label} breaks result.schema.json at {error.json_path}: {error.message}") from error
+    else:
+        _check_essentials(result, label)
     if {row.get("seed") for row in result["rows"]} != (set(result["seeds"]) or {None}):
         raise ValueError(f"{label} has rows of other seeds than {result['seeds']}")
+
+
+def _check_essentials(result: dict[str, Any], label: str) -> None:
+    """What is left of the schema without jsonschema: whatever is indexed later has the type that this needs."""
+    for key, kind in _ESSENTIALS.items():
+        if not isinstance(result.get(key), kind):
+            raise ValueError(f"{label}: {key} is no {kind.__name__}")
+    for key in ("rows", "tuning", "chosen", "smoke"):
+        if not all(isinstance(row, dict) for row in result[key]):
+            raise ValueError(f"{label}: {key} holds something else than objects")
+    if not all(isinstance(seed, int) for seed in result["seeds"]):
+        raise ValueError(f"{label}: seeds holds something else than integers")
 
 
 @cache

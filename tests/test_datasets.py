@@ -1,6 +1,11 @@
+import functools
 import hashlib
 import io
+import os
+import socket
 import struct
+import sys
+import threading
 import urllib.error
 import urllib.request
 import zipfile
@@ -160,29 +165,136 @@ def test_data_lies_where_the_variable_says(monkeypatch, tmp_path):
     assert datasets.data_root().parts[-2:] == (".cache", "companion")
 
 
-def test_offline_and_absent_says_what_is_missing_and_where(monkeypatch, tmp_path):
-    def offline(*args, **kwargs):
-        raise urllib.error.URLError("no network")
+def no_network(*args, **kwargs):
+    raise urllib.error.URLError("no network")
 
-    monkeypatch.setattr(urllib.request, "urlopen", offline)
+
+def test_offline_and_absent_says_what_is_missing_and_where(monkeypatch, tmp_path):
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
     with pytest.raises(FileNotFoundError, match="CIFAR10 is not in") as error:
         datasets.load("cifar10", root=tmp_path)
     assert str(tmp_path) in str(error.value)
     assert "COMPANION_DATA" in str(error.value)
 
 
-def test_mnist_is_read_in_torchvisions_layout(tmp_path):
+@pytest.fixture
+def mnist(monkeypatch, tmp_path):
+    """Small files in torchvision's layout, and their checksums."""
     raw = tmp_path / "MNIST" / "raw"
     raw.mkdir(parents=True)
     for part, n in (("train", 200), ("t10k", 50)):
         pixels = bytes(i % 251 for i in range(n * 4))
         (raw / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">iiii", 2051, n, 2, 2) + pixels)
         (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">ii", 2049, n) + bytes(i % 10 for i in range(n)))
-    splits = datasets.load("mnist", root=tmp_path)
+    assert {path.name for path in raw.iterdir()} == set(datasets._MNIST_SHA256)
+    for path in raw.iterdir():
+        monkeypatch.setitem(datasets._MNIST_SHA256, path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+    return tmp_path
+
+
+def test_mnist_is_read_in_torchvisions_layout(mnist):
+    splits = datasets.load("mnist", root=mnist)
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (170, 30, 50)
     assert splits.test.inputs.shape[1:] == (1, 2, 2)
     assert splits.num_classes == 10
     assert splits.train.inputs.std() == pytest.approx(1, abs=1e-5)
+
+
+def test_mnist_is_as_torchvision_reads_it(mnist):
+    from torchvision.datasets import MNIST
+
+    test = datasets.load("mnist", root=mnist, standardise=False).test
+    theirs = MNIST(mnist, train=False)
+    assert torch.equal(test.inputs[:, 0], theirs.data / 255)
+    assert torch.equal(test.targets, theirs.targets)
+
+
+def test_a_copy_of_mnist_in_an_old_format_is_not_taken_instead(mnist):
+    (mnist / "MNIST" / "processed").mkdir()
+    for name in ("training.pt", "test.pt"):
+        torch.save((torch.zeros(3, 2, 2, dtype=torch.uint8), torch.arange(3)), mnist / "MNIST" / "processed" / name)
+    assert len(datasets.load("mnist", root=mnist).test) == 50
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def change(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("name", datasets._MNIST_SHA256)
+@pytest.mark.parametrize("damage", [cut, change, empty])
+def test_a_damaged_file_of_mnist_is_named(mnist, name, damage):
+    damage(mnist / "MNIST" / "raw" / name)
+    with pytest.raises(ValueError, match=f"{mnist}/MNIST/raw/{name} is damaged: its sha256 is .*; remove it"):
+        datasets.load("mnist", root=mnist)
+
+
+def test_a_damaged_file_of_cifar_is_named_and_no_download_tried(monkeypatch, tmp_path):
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: pytest.fail("downloaded"))
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    (tmp_path / "cifar-10-batches-py" / "data_batch_3").write_bytes(b"cut")
+    with pytest.raises(ValueError, match=r"cifar-10-batches-py/data_batch_3 is damaged: its md5 is .*; remove it"):
+        datasets.load("cifar10", root=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mnist", "sgemm"])
+def test_data_are_asked_for_before_they_are_loaded(monkeypatch, tmp_path, name, mnist, sgemm_folder):
+    monkeypatch.setenv("COMPANION_DATA", str(tmp_path))
+    (file,) = tmp_path.rglob({"mnist": "train-labels*", "sgemm": "*.csv"}[name])
+    datasets.fetch(name)
+    cut(file)
+    with pytest.raises(ValueError, match=f"{file} is damaged"):
+        datasets.fetch(name)
+    datasets.fetch("digits")
+    file.unlink()
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
+    with pytest.raises(FileNotFoundError, match=f"(?s)is not in {tmp_path} and cannot be downloaded .*no network"):
+        datasets.fetch(name)
+
+
+def test_without_torchvision_or_scikit_learn_the_extra_is_named(monkeypatch, tmp_path):
+    for module, name in (("torchvision", "cifar10"), ("sklearn", "digits")):
+        monkeypatch.setitem(sys.modules, module, None)
+        datasets._digits_rest_and_test.cache_clear()
+        with pytest.raises(ModuleNotFoundError, match=rf'{module} is missing: pip install ".*\[experiments\]"'):
+            datasets.load(name, root=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10", "cifar100", "imagenette", "sgemm"])
+def test_a_download_that_stands_still_ends(monkeypatch, tmp_path, name):
+    monkeypatch.setattr(datasets, "_TIMEOUT", 0.2)
+    connect = socket.create_connection
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = silent.getsockname()
+        monkeypatch.setattr(socket, "create_connection", lambda _, *rest, **more: connect(address, *rest, **more))
+        end = threading.Timer(20, silent.close)  # else the test itself would wait for ever
+        end.start()
+        load = datasets.sgemm if name == "sgemm" else functools.partial(datasets.load, name)
+        with pytest.raises(FileNotFoundError, match="timed out"):
+            load(root=tmp_path)
+        end.cancel()
+    assert socket.getdefaulttimeout() is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such modes")
+def test_folders_for_downloads_are_the_users_alone(monkeypatch, tmp_path):
+    # The default is also the cache of compiled code, which others must not write to.
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
+    before = os.umask(0)
+    try:
+        with pytest.raises(FileNotFoundError, match="no network"):
+            datasets.load("mnist", root=tmp_path / "above" / "data")
+    finally:
+        os.umask(before)
+    assert {(tmp_path / place).stat().st_mode & 0o777 for place in ("above", "above/data")} == {0o700}
 
 
 def test_folds_validate_each_image_once_and_are_the_same_for_every_seed():
@@ -217,8 +329,9 @@ def sgemm_lines(n=400):
 
 
 @pytest.fixture
-def sgemm_folder(tmp_path):
+def sgemm_folder(tmp_path, monkeypatch):
     table, content = sgemm_lines()
+    monkeypatch.setattr(datasets, "_SGEMM_SHA256", hashlib.sha256(content).hexdigest())
     (tmp_path / "SGEMM").mkdir()
     (tmp_path / "SGEMM" / "sgemm_product.csv").write_bytes(content)
     return table, tmp_path
@@ -246,6 +359,15 @@ def test_sgemms_test_part_is_the_same_for_every_seed(sgemm_folder):
     assert not torch.equal(first.validation.targets, second.validation.targets)
 
 
+def test_a_cut_file_of_sgemm_is_refused_at_every_load(sgemm_folder):
+    _, folder = sgemm_folder
+    path = folder / "SGEMM" / "sgemm_product.csv"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:51]))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"{path} is damaged: its sha256 is .*; remove it, and the next call fetc"):
+            datasets.sgemm(root=folder)
+
+
 def archive_of(content, name="sgemm_product.csv"):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -257,7 +379,7 @@ def test_sgemm_is_fetched_once_and_checked(monkeypatch, tmp_path):
     _, content = sgemm_lines()
     asked = []
 
-    def answer(address):
+    def answer(address, timeout):
         asked.append(address)
         return io.BytesIO(archive_of(content))
 
@@ -276,11 +398,13 @@ def test_sgemm_is_fetched_once_and_checked(monkeypatch, tmp_path):
         (None, "no network"),
         (b"not an archive", "not a zip file"),
         (archive_of(b"1,2"), "SHA-256"),
+        (archive_of(b"1,2")[:-30], "not a zip file"),
+        (archive_of(b"1,2").replace(b"1,2", b"1,3"), "Bad CRC"),
         (archive_of(b"1,2", "other.csv"), "no item named"),
     ],
 )
 def test_sgemm_offline_and_absent_says_what_is_missing_and_where(monkeypatch, tmp_path, answer, reason):
-    def asked(address):
+    def asked(address, timeout):
         if answer is None:
             raise urllib.error.URLError("no network")
         return io.BytesIO(answer)
@@ -293,11 +417,13 @@ def test_sgemm_offline_and_absent_says_what_is_missing_and_where(monkeypatch, tm
     assert not (tmp_path / "SGEMM").exists()
 
 
-def test_imagenette_is_resized_to_squares_of_80_pixels(tmp_path):
+@pytest.fixture
+def imagenette(monkeypatch, tmp_path):
+    """Pictures whose left half is black and whose right half is white; ten or two of a class."""
     from PIL import Image
     from torchvision.datasets import Imagenette
 
-    # Left half black, right half white, 160 pixels high; the middle square has the border in its middle.
+    # 160 pixels high; the middle square has the border in its middle.
     picture = Image.new("RGB", (240, 160))
     picture.paste((255, 255, 255), (120, 0, 240, 160))
     for part, n in (("train", 10), ("val", 2)):
@@ -306,7 +432,12 @@ def test_imagenette_is_resized_to_squares_of_80_pixels(tmp_path):
             folder.mkdir(parents=True)
             for i in range(n):
                 picture.save(folder / f"{i}.JPEG")
-    splits = datasets.load("imagenette", root=tmp_path, folds=5, standardise=False)
+    monkeypatch.setattr(datasets, "_IMAGENETTE_PICTURES", {"train": 100, "val": 20})
+    return tmp_path
+
+
+def test_imagenette_is_resized_to_squares_of_80_pixels(imagenette):
+    splits = datasets.load("imagenette", root=imagenette, folds=5, standardise=False)
     assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [80, 20, 20]
     assert splits.num_classes == 10
     assert splits.test.inputs.shape[1:] == (3, 80, 80)
@@ -314,3 +445,16 @@ def test_imagenette_is_resized_to_squares_of_80_pixels(tmp_path):
     image = splits.test.inputs[0]
     assert image[:, :, :37].max() < 0.05
     assert image[:, :, 43:].min() > 0.95
+
+
+def test_a_missing_or_damaged_picture_of_imagenette_is_named(imagenette):
+    picture = imagenette / "imagenette2-160" / "val" / "n03888257" / "1.JPEG"
+    content = picture.read_bytes()
+    for damaged in (content[:-200], b"", content[:20]):
+        picture.write_bytes(damaged)
+        datasets._torchvision_part.cache_clear()
+        with pytest.raises(ValueError, match=f"{picture} is damaged"):
+            datasets.load("imagenette", root=imagenette, folds=5)
+    picture.unlink()
+    with pytest.raises(ValueError, match=r"imagenette2-160/val is damaged: it holds 19 pictures, not 20; remove"):
+        datasets.load("imagenette", root=imagenette, folds=5)

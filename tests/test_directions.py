@@ -16,7 +16,7 @@ PACKAGE = Path(companion.__file__).parent
 #: From the bottom to the top. A name stands for a module, or for a package with all that is in it and not named itself.
 #: A module imports what is below it or on its own level; of a room, only what is below it and the room itself.
 LEVELS = (
-    ("rooms", "files"),
+    ("rooms", "files", "extras"),
     ("symbolic", "activations", "vocabulary"),
     ("simulator",),
     ("cuda",),

@@ -79,7 +79,7 @@ def test_the_wheel_says_what_it_needs(wheel: Path) -> None:
     needed = [line for line in lines if line.startswith("Requires-Dist:")]
     assert [line for line in needed if "extra ==" not in line] == ["Requires-Dist: torch>=2.4.1"]
     extras = {line.split(": ")[1] for line in lines if line.startswith("Provides-Extra:")}
-    assert extras == {"gpu", "gpu-cuda12", "book", "scale", "dev"}
+    assert extras == {"gpu", "gpu-cuda12", "experiments", "book", "scale", "dev"}
     assert f"Version: {companion.__version__}" in lines
 
 

@@ -123,6 +123,31 @@ def test_without_jsonschema_a_result_still_loads_and_an_unfinished_one_does_not(
         results.check({**finished, "finished": False}, "unfinished")
 
 
+@pytest.mark.parametrize("with_schema", [True, False])
+@pytest.mark.parametrize(
+    "key", ["experiment", "description", "settings", "seeds", "rows", "tuning", "smoke", "provenance"]
+)
+def test_a_wrong_type_names_the_file_and_the_key(data, finished, monkeypatch, key, with_schema):
+    if not with_schema:
+        monkeypatch.setattr(results.importlib.util, "find_spec", lambda name: None)
+    for wrong in (3, None, [3], [[0]], {"a": []}):
+        if isinstance(wrong, type(finished[key])) and not isinstance(wrong, list):
+            continue
+        save(data, {**finished, key: wrong})
+        with pytest.raises(ValueError, match=rf"apa-toy-laptop\.json.*{key}"):
+            results.load("apa-toy")
+    save(data, {name: value for name, value in finished.items() if name != key})
+    with pytest.raises(ValueError, match=rf"apa-toy-laptop\.json.*{key}"):
+        results.load("apa-toy")
+
+
+@pytest.mark.parametrize("content", [b"", b'{"finished": tr', b"\xff", b"[" * 100_000])
+def test_a_damaged_file_is_named(data, content):
+    (data / "results" / "apa-toy-laptop.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"apa-toy-laptop\.json is damaged: it is no JSON"):
+        results.load("apa-toy")
+
+
 @pytest.mark.parametrize("preset", ["laptop", "full"])
 def test_every_committed_result_fits_the_schema(preset):
     for name in results.names(preset):

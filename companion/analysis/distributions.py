@@ -1,10 +1,13 @@
 """How far a sample is from a family of distributions."""
 
-from collections.abc import Sequence
-from typing import Literal
+from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
 
 __all__ = ["ks_distance", "skewness"]
 
@@ -45,6 +48,7 @@ def ks_distance(sample: ArrayLike | Sequence[float], family: Literal["logistic",
 
     Examples
     --------
+    >>> import numpy as np
     >>> skewed = np.random.default_rng(0).gumbel(size=1000)
     >>> ks_distance(skewed, "gumbel") < ks_distance(skewed, "logistic") < ks_distance(skewed, "gumbel_left")
     True
@@ -85,6 +89,8 @@ def skewness(sample: ArrayLike | Sequence[float]) -> float:
 
 
 def _checked(sample: ArrayLike | Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    import numpy as np
+
     values = np.asarray(sample, dtype=np.float64)
     if values.ndim != 1 or len(values) < 3 or not np.isfinite(values).all() or np.ptp(values) == 0:
         raise ValueError(

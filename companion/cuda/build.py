@@ -10,7 +10,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from companion.files import cache_directory, write_atomically
+from companion.files import cache_directory, keep
 
 #: Where ``common.cuh`` lies; every kernel may include from here.
 INCLUDE = Path(__file__).parent
@@ -43,26 +43,29 @@ def cubin(source: Path, arch: int) -> Path:
     Returns
     -------
     Path
-        Of the cubin in :func:`companion.files.cache_directory`.
+        Of the cubin in :func:`companion.files.cache_directory`, its content checked.
 
     Raises
     ------
     CompileError
         If NVRTC is not installed, refuses the source, or does not know the architecture.
+    PermissionError
+        If somebody else can change what lies in the cache.
     """
-    path = cubin_path(source, arch)
-    if not path.exists():
-        write_atomically(path, compile_to_cubin(source.read_text(encoding="utf-8"), source, arch))
-    return path
+
+    def make(path: Path) -> None:
+        path.write_bytes(compile_to_cubin(source.read_text(encoding="utf-8"), source, arch))
+
+    return keep(cache_directory("cubin"), cubin_key(source, arch), f"{source.stem}.cubin", make)
 
 
-def cubin_path(source: Path, arch: int) -> Path:
-    """Where the cubin of a source is or will be. Its name holds all that its content depends on."""
+def cubin_key(source: Path, arch: int) -> str:
+    """The name of a source's cubin in the cache, which holds all that its content depends on."""
     text = source.read_text(encoding="utf-8")
     key = hashlib.sha256()
     for part in (text, *_included(text, source.parent).values(), *OPTIONS, str(arch), str(compiler_version())):
         key.update(part.encode() + b"\0")
-    return cache_directory() / "cubin" / f"{source.stem}-sm{arch}-{key.hexdigest()[:20]}.cubin"
+    return f"{source.stem}-sm{arch}-{key.hexdigest()[:20]}"
 
 
 def compile_to_cubin(text: str, source: Path, arch: int) -> bytes:

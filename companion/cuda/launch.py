@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from companion.cuda import build
-from companion.files import cache_directory, write_atomically
+from companion.files import cache_directory, keep
 
 _kernels: list[Kernels] = []
 
@@ -68,6 +68,8 @@ class Kernels:
         ------
         ValueError
             If the text holds no kernel, or the name is not the name of a .cu file.
+        PermissionError
+            If somebody else can change what lies in the cache.
 
         Examples
         --------
@@ -80,11 +82,9 @@ class Kernels:
         names = _KERNEL.findall(text)
         if not names:
             raise ValueError('text: got a source without a kernel, that is a function extern "C" __global__ void')
-        digest = hashlib.sha256(text.encode()).hexdigest()[:20]
-        source = cache_directory() / "source" / digest / name
-        if not source.exists():
-            write_atomically(source, text.encode())
-        return cls(source, names)
+        content = text.encode()
+        key = f"{name}-{hashlib.sha256(content).hexdigest()[:20]}"
+        return cls(keep(cache_directory("source"), key, name, lambda path: path.write_bytes(content)), names)
 
     def launch(
         self,

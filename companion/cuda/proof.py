@@ -34,7 +34,7 @@ import torch
 
 from companion.cuda import build, launch
 from companion.cuda.launch import Kernels
-from companion.files import cache_directory, write_atomically
+from companion.files import cache_directory, check_owner, write_privately
 
 #: Seconds that a proof may take, compilation included.
 LIMIT = 300.0
@@ -44,6 +44,16 @@ SIMULATOR = "simulator"
 _operators: dict[str, Operator] = {}
 _known: dict[tuple[str, str], Verdict] = {}
 _one_at_a_time = threading.Lock()
+
+
+def _after_fork() -> None:
+    """Another thread may have held the lock: it is not there in the child, which would wait for it for ever."""
+    global _one_at_a_time
+    _one_at_a_time = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Operator:
@@ -199,7 +209,7 @@ def identity(operator: Operator, place: str) -> dict[str, Any]:
     major, minor = torch.cuda.get_device_capability(device)
     return {
         "operator": operator.name,
-        "cubins": [build.cubin_path(kernels.source, 10 * major + minor).stem for kernels in operator.kernels],
+        "cubins": [build.cubin_key(kernels.source, 10 * major + minor) for kernels in operator.kernels],
         "gpu": gpu_name(place),
         "driver": driver(),
         "cupy": _version("cupy"),
@@ -227,9 +237,17 @@ def _version(module: str) -> str | None:
 
 
 def verdict_path(operator: Operator, place: str) -> Path:
-    """Where the verdict of this operator here is or will be kept."""
+    """Where the verdict of this operator here is or will be kept.
+
+    Raises
+    ------
+    CompileError
+        If there is no compiler whose cubins could be proved.
+    PermissionError
+        If somebody else can change what lies in the cache.
+    """
     digest = hashlib.sha256(json.dumps(identity(operator, place), sort_keys=True).encode()).hexdigest()
-    return cache_directory() / "proof" / f"{operator.name}-{digest[:20]}.json"
+    return cache_directory("proof") / f"{operator.name}-{digest[:20]}.json"
 
 
 def kept(operator: Operator, place: str) -> Verdict | None:
@@ -239,6 +257,8 @@ def kept(operator: Operator, place: str) -> Verdict | None:
     ------
     CompileError
         If there is no compiler whose cubins could have been proved.
+    PermissionError
+        If somebody else can change what lies in the cache.
     """
     return _read(verdict_path(operator, place))
 
@@ -248,27 +268,28 @@ def _verdict(operator: Operator, place: str) -> Verdict:
 
     try:
         path = verdict_path(operator, place)
-    except build.CompileError as error:
-        return Verdict(False, f"{error}.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
         # Eight processes that begin together prove once.
-        with FileLock(path.with_suffix(".lock"), timeout=2 * LIMIT):
+        with FileLock(path.with_suffix(".lock"), timeout=2 * LIMIT, mode=0o600):
             if (found := _read(path)) is None:
                 found = prove(operator, place)
                 if found.lasting:
-                    write_atomically(path, json.dumps(found._asdict() | identity(operator, place)).encode())
+                    write_privately(path, json.dumps(found._asdict() | identity(operator, place)).encode())
+    except (build.CompileError, PermissionError) as error:
+        return Verdict(False, f"{error}.")
     except (OSError, Timeout) as error:
         return Verdict(False, f"the proof could not be made or kept ({one_line(str(error))}).")
     return found
 
 
 def _read(path: Path) -> Verdict | None:
+    """A verdict that was kept; None if there is none, or something else."""
     try:
+        check_owner(path)
         stored = json.loads(path.read_text(encoding="utf-8"))
-        return Verdict(bool(stored["holds"]), str(stored["said"]), float(stored["seconds"]))
-    except (OSError, ValueError, KeyError):
+        verdict = Verdict(stored["holds"], str(stored["said"]), float(stored["seconds"]))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
+    return verdict if isinstance(verdict.holds, bool) else None
 
 
 def prove(operator: Operator, place: str) -> Verdict:

@@ -9,6 +9,7 @@ from companion.experiments import runner
 from companion.experiments.provenance import differences
 from companion.experiments.registry import Experiment, experiments, get
 from companion.experiments.tables import table
+from companion.extras import need
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,9 +17,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"companion.experiments: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("companion.experiments: stopped; what is finished is kept, and run --resume goes on", file=sys.stderr)
+        return 130
     return 0
 
 
@@ -60,9 +64,14 @@ def _state(experiment: Experiment, preset: str, check: bool) -> str:
         result, origin = runner.find(experiment.name, preset)
     except FileNotFoundError:
         return "no finished result"
+    except (ValueError, OSError) as error:
+        return f"NOT READABLE: {error}"
     reason = result.get("outdated", "")
     if check and preset != "smoke":
-        reason = reason or "; ".join(differences(experiment, result["smoke"], runner.smoke(experiment))[:1])
+        try:
+            reason = reason or "; ".join(differences(experiment, result["smoke"], runner.smoke(experiment))[:1])
+        except (ValueError, OSError) as error:
+            reason = f"perhaps; its smoke preset does not run: {error}"
     mark = f", outdated: {reason}" if reason else ""
     return f"finished on {result['provenance']['date']} with {len(result['seeds'])} seeds ({origin}{mark})"
 
@@ -73,10 +82,15 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _table(options: argparse.Namespace) -> None:
+    need("experiments", "scipy")
     experiment = get(options.name)
     result, origin = runner.find(experiment.name, options.preset)
-    by = list(experiment.cases(result["settings"])[0])
-    if result["settings"]["learning_rates"] and not result["chosen"]:
+    try:
+        by = list(experiment.cases(result["settings"])[0])
+        tried = result["settings"]["learning_rates"]
+    except (KeyError, IndexError) as error:
+        raise ValueError(f"the settings in the result, from {origin}, are not this experiment's: {error!r}") from error
+    if tried and not result["chosen"]:
         by.append("learning_rate")
     print(f"{experiment.name}, preset {options.preset}, {len(result['seeds'])} seeds, from {origin}\n")
     print(table(result, by, experiment.columns))

@@ -13,7 +13,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 
 from companion.experiments.registry import Experiment, Row
@@ -108,7 +107,7 @@ def environment(device: str) -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
-            "numpy": numpy.__version__,
+            "numpy": _version("numpy"),
             "scipy": _version("scipy"),
             "scikit-learn": _version("scikit-learn"),
             "companion": _version("rethinking-the-neuron"),

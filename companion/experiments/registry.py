@@ -78,7 +78,7 @@ class Experiment:
         "excerpt": some cases of "full" on two cores, nothing else reduced but, where the experiment says so, the
         schedule to a tenth.
         Each needs "seeds" (how many); where it is to be tuned also "learning_rates" and "tuning_seeds" (lists).
-        The rest is the experiment's own.
+        The files of a "dataset" are asked for before a run begins. The rest is the experiment's own.
     cases : callable
         Settings → list of cases; see `grid`.
     measure : callable

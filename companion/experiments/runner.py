@@ -4,6 +4,9 @@ Each finished job is one file, which exists whole or not at all. Its name is a h
 sources, of the versions and of the hardware: a part that other code or another machine made has another name and is
 never read. The result is put together from the list of jobs, not from what lies in the folder.
 
+Nothing is ever deleted. A file takes the place of its predecessor when it is whole; until then, and after whatever
+stops a run, the predecessor is there. Only one process at a time works in a folder of runs.
+
 A result outlives the sources that made it. So it stores what the smoke preset gave beside it, and
 `companion.experiments.provenance.differences` says whether today's code still gives that.
 """
@@ -15,12 +18,12 @@ import json
 import math
 import multiprocessing
 import os
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection
@@ -29,14 +32,19 @@ from typing import Any, Literal
 
 import torch
 
-from companion import results, training
+from companion import datasets, results, training
 from companion.experiments.provenance import environment, git_state, sources
 from companion.experiments.registry import Case, Experiment, Job, Row
+from companion.extras import need
 from companion.files import write_atomically
 
 __all__ = ["find", "promote", "run", "runs_path", "smoke"]
 
 _THREADS = 1
+# What the runner, its tables and every data set import; torchvision is asked for by the data sets that need it.
+_PACKAGES = ("jsonschema", "numpy", "scipy", "sklearn", "tqdm")
+# Seconds. Two runs of an experiment may need its smoke preset at the same time; one of them makes it.
+_PATIENCE = 600
 # Of every training of a smoke preset, so many losses are kept.
 _FIRST = 2
 
@@ -57,7 +65,8 @@ def run(
     """Run an experiment to its end and write the result.
 
     Every job runs on one thread, so that its numbers do not depend on how many processors there are. The smoke preset
-    runs first: its rows, which hold the losses of the first steps as well, become part of the result.
+    runs first: its rows, which hold the losses of the first steps as well, become part of the result. What is needed
+    is asked for before anything is computed or written: packages, data, the folder.
 
     Parameters
     ----------
@@ -69,7 +78,7 @@ def run(
         Number of evaluation seeds; default: the preset's.
     resume : bool
         Keep the jobs that an earlier run finished with this code, these settings and this machine. Otherwise
-        they are deleted first.
+        every job is computed again and takes the place of its predecessor when it is finished.
     workers : int
         Processes. With 1 the jobs run in this one.
 
@@ -81,8 +90,18 @@ def run(
     Raises
     ------
     ValueError
-        If the preset is unknown, a number is below 1, or a tuning seed is also an evaluation seed.
+        If the preset is unknown, a number is below 1, or a tuning seed is also an evaluation seed. If a file of an
+        earlier run or of the data is damaged; the message names it.
+    ModuleNotFoundError
+        If a package is missing.
+    OSError
+        If the data are absent and cannot be downloaded, the disk is full, the folder is read-only, or another process
+        works in it.
     """
+    return _run(experiment, preset, seeds, resume, workers, patience=0)
+
+
+def _run(experiment: Experiment, preset: str, seeds: int | None, resume: bool, workers: int, patience: float) -> Path:
     settings = dict(experiment.preset(preset))
     default_seeds = settings.pop("seeds")
     evaluation_seeds = list(range(default_seeds if seeds is None else seeds))
@@ -93,18 +112,25 @@ def run(
         raise ValueError(f"tuning_seeds holds {sorted(overlap)}, which are evaluation seeds")
     if settings.get("device") == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"{experiment.name} {preset} needs a CUDA GPU, and torch finds none")
+    need("experiments", *_PACKAGES)
+    datasets.fetch(settings.get("dataset", ""))
 
     # Before anything is computed: what changes on the disk from here on is not what this process runs.
     code = sources()
-    beside = [] if preset == "smoke" else smoke(experiment)
     target = runs_path() / f"{experiment.name}-{preset}.json"
-    folder = target.with_suffix("")
-    if not resume:
-        target.unlink(missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    machine = environment(settings.get("device", "cpu"))
-    session = _Session(experiment, preset, settings, folder, machine, code, workers)
+    with _alone_in(target.with_suffix(""), patience) as folder:
+        machine = environment(settings.get("device", "cpu"))
+        session = _Session(experiment, preset, settings, folder, machine, code, resume, workers)
+        beside = [] if preset == "smoke" else smoke(experiment)
+        _write(target, _result(session, rates, tuning_seeds, evaluation_seeds, beside))
+    return target
+
+
+def _result(
+    session: "_Session", rates: list[float], tuning_seeds: list[int], evaluation_seeds: list[int], beside: list[Row]
+) -> dict[str, Any]:
+    """Compute all jobs and put the result together."""
+    experiment, settings = session.experiment, session.settings
     cases = experiment.cases(settings)
     tuning = session.tune(cases, rates, tuning_seeds)
     chosen = [{**case, **_best(case, tuning, rates, experiment.one_rate_for)} for case in cases] if tuning else []
@@ -112,7 +138,7 @@ def run(
     rows = session.evaluate(cases, own_rates, evaluation_seeds)
     result = {
         "experiment": experiment.name,
-        "preset": preset,
+        "preset": session.preset,
         "finished": True,
         "description": experiment.description,
         "settings": {**settings, "learning_rates": rates, "tuning_seeds": tuning_seeds},
@@ -122,16 +148,34 @@ def run(
         "chosen": chosen,
         "smoke": beside,
         "provenance": {
-            **machine,
+            **session.machine,
             "threads": _THREADS,
             "duration_seconds": round(session.seconds, 1),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "git": git_state(),
         },
     }
-    results.check(result, target.name)
-    _write(target, result)
-    return target
+    results.check(result, f"the result of {experiment.name} {session.preset}")
+    return result
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path, patience: float) -> Iterator[Path]:
+    """Make a folder, and work in it while no other process does; the lock ends with the process."""
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock", timeout=patience)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BlockingIOError(
+            f"another run works in {folder}; wait for its end, or set COMPANION_RUNS to another folder"
+        ) from None
+    try:
+        yield folder
+    finally:
+        lock.release()
 
 
 def smoke(experiment: Experiment) -> list[Row]:
@@ -147,7 +191,8 @@ def smoke(experiment: Experiment) -> list[Row]:
     list of dict
         Its rows, each with ``first_losses``.
     """
-    rows: list[Row] = json.loads(run(experiment, "smoke", resume=True).read_text(encoding="utf-8"))["rows"]
+    path = _run(experiment, "smoke", seeds=None, resume=True, workers=1, patience=_PATIENCE)
+    rows: list[Row] = results.read(path)["rows"]
     return rows
 
 
@@ -170,12 +215,12 @@ def find(name: str, preset: str) -> tuple[dict[str, Any], str]:
     ------
     FileNotFoundError
         If neither place has it.
+    ValueError
+        If the file holds something else. The message names it.
     """
     path = runs_path() / f"{name}-{preset}.json"
     if path.is_file():
-        result = json.loads(path.read_text(encoding="utf-8"))
-        results.check(result, path.name)
-        return result, "runs"
+        return results.read(path), "runs"
     return results.load(name, preset), "data/results"
 
 
@@ -190,7 +235,7 @@ def promote() -> list[str]:
     Raises
     ------
     ValueError
-        If a file among the runs is not a finished result.
+        If a file among the runs is not a finished result. The message names it, and nothing is copied.
     FileNotFoundError
         Outside a checkout: what an installed wheel carries is not to be changed.
     """
@@ -198,9 +243,8 @@ def promote() -> list[str]:
     if data.name != "data":
         raise FileNotFoundError("there is no checkout to promote into: the data lies in an installed wheel")
     changed = []
-    for path in sorted(runs_path().glob("*.json")):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        results.check(result, path.name)
+    finished = {path: results.read(path) for path in sorted(runs_path().glob("*.json"))}
+    for path, result in finished.items():
         if result["preset"] == "smoke":
             continue
         target = data / "results" / path.name
@@ -211,14 +255,22 @@ def promote() -> list[str]:
 
 
 def _best(case: Mapping[str, Any], tuning: list[Row], rates: list[float], shared: tuple[str, ...]) -> Row:
-    """Return the rate with the highest mean score of a case, the smaller one if two are equal."""
+    """Return the rate with the highest mean score of a case, the smaller one if two are equal.
+
+    A run that diverged has no score, and its rate is worse than any other.
+    """
     own = {key: value for key, value in case.items() if key not in shared}
     mean_scores = []
     for rate in sorted(rates):
-        scores = [row["score"] for row in tuning if row.items() >= {**own, "learning_rate": rate}.items()]
+        rows = [row for row in tuning if row.items() >= {**own, "learning_rate": rate}.items()]
+        scores = [-math.inf if row["score"] is None else row["score"] for row in rows]
         mean_scores.append((math.fsum(scores) / len(scores), rate))
     score, winner = max(mean_scores, key=lambda pair: pair[0])
-    return {"learning_rate": winner, "score": score, "at_edge": winner in (min(rates), max(rates))}
+    return {
+        "learning_rate": winner,
+        "score": _without_infinities(score),
+        "at_edge": winner in (min(rates), max(rates)),
+    }
 
 
 @dataclass
@@ -231,6 +283,7 @@ class _Session:
     folder: Path
     machine: dict[str, Any]
     sources: str
+    resume: bool
     workers: int
     seconds: float = 0.0
 
@@ -264,9 +317,9 @@ class _Session:
         """Return the outcomes of all jobs, in order; compute those that are not there yet."""
         from tqdm import tqdm
 
-        paths = [self.part(job) for job in jobs]
-        done = {path: part for path in paths if (part := _read(path)) is not None}
-        missing = {path: job for path, job in zip(paths, jobs, strict=True) if path not in done}
+        paths = {self.part(job): job for job in jobs}
+        done = {path: _read(path, job) for path, job in paths.items() if self.resume and path.exists()}
+        missing = {path: job for path, job in paths.items() if path not in done}
         bar = tqdm(
             self.compute(missing, work),
             desc=f"{self.experiment.name} {self.preset} {stage}",
@@ -276,7 +329,7 @@ class _Session:
             disable=bool(os.environ.get("CI")),
         )
         done.update(bar)
-        parts = [done[path] for path in paths]
+        parts = [done[self.part(job)] for job in jobs]
         self.seconds += math.fsum(part["seconds"] for part in parts)
         return [part["outcome"] for part in parts]
 
@@ -301,6 +354,11 @@ class _Session:
             futures = {pool.submit(_execute, work, job, path): path for path, job in missing.items()}
             for future in as_completed(futures):
                 yield futures[future], future.result()
+        except BrokenProcessPool as error:
+            raise ChildProcessError(
+                "a worker process ended before its job did: it was killed, for want of memory perhaps, or could not "
+                "begin (then the reason stands above); the finished jobs are kept, and --resume goes on"
+            ) from error
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -330,7 +388,7 @@ def _execute(work: Callable[[Job], Any], job: Job, path: Path) -> dict[str, Any]
     part = {"job": job.as_dict(), "outcome": outcome, "seconds": time.perf_counter() - start}
     _write(path, part)
     # Read back: a resumed run sees exactly the numbers that this one sees.
-    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    return _read(path, job)
 
 
 def _prepare_worker(expected: str) -> None:
@@ -374,11 +432,29 @@ def _without_infinities(value: Any) -> Any:
     return value
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, job: Job) -> dict[str, Any]:
+    """The part of a job; ValueError, which names the file, if it holds something else."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
-    except FileNotFoundError:
-        return None
+        part = results.parse(path)
+        if not isinstance(part, dict) or part.keys() != {"job", "outcome", "seconds"}:
+            raise ValueError(f"{path} is damaged: it is no part of a run")
+        if part["job"] != json.loads(_canonical(job.as_dict())):
+            raise ValueError(f"{path} holds another job than its name says: {json.dumps(part['job'])[:300]}")
+        if not _is_number(part["seconds"]) or not _is_outcome(part["outcome"], job):
+            raise ValueError(f"{path} is damaged: its outcome or its seconds have a wrong type")
+    except ValueError as error:
+        raise ValueError(f"{error}; remove that file, and its job is computed again") from error
+    return part
+
+
+def _is_outcome(value: Any, job: Job) -> bool:
+    if job.stage == "tuning":
+        return value is None or _is_number(value)
+    return isinstance(value, list) and all(isinstance(row, dict) for row in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _write(path: Path, value: Any) -> None:

@@ -29,7 +29,17 @@ def summary(rows: Sequence[Mapping[str, Any]], by: Sequence[str], columns: Seque
     list of dict
         One per case, in the order of the rows: the case, and an `Interval` per column (a plain mean for a
         single seed, None where a run diverged).
+
+    Raises
+    ------
+    ValueError
+        If a row lacks a key, or a column holds something else than numbers.
     """
+    for number, row in enumerate(rows):
+        if missing := [key for key in (*by, "seed", *columns) if key not in row]:
+            raise ValueError(f"row {number} of the result has no {', '.join(missing)}; other code made it")
+        if wrong := [key for key in columns if not isinstance(row[key], (int, float, type(None)))]:
+            raise ValueError(f"row {number} of the result has something else than a number for {', '.join(wrong)}")
     groups: dict[tuple[Any, ...], dict[int, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         groups[tuple(row[key] for key in by)][row["seed"]].append(row)

@@ -12,11 +12,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from companion.files import cache_directory, making
+from companion.files import cache_directory, keep
 from companion.simulator.errors import SimulatorError
 
 RUNTIME = Path(__file__).parent / "runtime"
@@ -147,7 +147,7 @@ def build(
     Returns
     -------
     Path
-        The library or program.
+        The library or program, its content checked.
     tuple of Path
         The .cu file and all files that it includes, as far as they are not the compiler's or CUDA's own.
 
@@ -155,6 +155,8 @@ def build(
     ------
     SimulatorError
         If the tools are missing or the compiler refuses the source.
+    PermissionError
+        If somebody else can change what lies in the cache.
     """
     tools = _toolchain()
     files = _closure(source, include)
@@ -164,47 +166,35 @@ def build(
     foundation = _digest([*runtime, *headers], tools.compiler, tools.version, *flags)
     key = _digest(files, foundation, source.name, *kernels, *_KERNEL_FLAGS)
 
-    scheduler = f"scheduler-{foundation}.o"
-    result = f"{source.stem}-{key}" + ("" if sanitize else ".so")
-    cache = cache_directory() / "simulator"
-    header = cache / f"header-{_digest([], foundation, *_KERNEL_FLAGS)}"
-    if not (cache / result).exists():
-        header.mkdir(parents=True, exist_ok=True)
-        main = _main_file(source, kernels, _dynamic_shared_names(files))
-        search = [f"-I{header}", f"-I{RUNTIME}"]
-        search += [*(f"-I{f}" for f in include), *(f"-isystem{f}" for f in tools.headers)]
-        compile_ = [tools.compiler, *flags, *search, "-c"]
+    cache = cache_directory("simulator")
+    compile_ = [tools.compiler, *flags]
+    include_runtime = [f"-I{RUNTIME}", *(f"-isystem{f}" for f in tools.headers)]
 
-        def make_scheduler(target: Path) -> None:
-            _compile([*compile_, str(RUNTIME / "scheduler.cpp"), "-o", str(target)], "scheduler.cpp")
+    def make_scheduler(target: Path) -> None:
+        source = str(RUNTIME / "scheduler.cpp")
+        _compile([*compile_, *include_runtime, "-c", source, "-o", str(target)], "scheduler.cpp")
 
-        def make_header(target: Path) -> None:
-            command = [*compile_, *_KERNEL_FLAGS, "-x", "c++-header", str(RUNTIME / "simulator.h"), "-o", str(target)]
-            _compile(command, "simulator.h")
+    def make_header(target: Path) -> None:
+        command = [*compile_, *_KERNEL_FLAGS, *include_runtime, "-x", "c++-header", str(RUNTIME / "simulator.h")]
+        _compile([*command, "-o", str(target)], "simulator.h")
 
-        def make_result(target: Path) -> None:
-            main_file, kernels_object = target.with_suffix(".cpp"), target.with_suffix(".o")
-            main_file.write_text(main)
+    def make_result(target: Path) -> None:
+        main_file, kernels_object = target.with_suffix(".cpp"), target.with_suffix(".o")
+        main_file.write_text(_main_file(source, kernels, _dynamic_shared_names(files)))
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            scheduler = pool.submit(keep, cache, f"scheduler-{foundation}", "scheduler.o", make_scheduler)
             # What every kernel begins with is compiled once: it takes longer than most kernels.
-            command = [*compile_, *_KERNEL_FLAGS, str(main_file), "-o", str(kernels_object)]
-            with concurrent.futures.ThreadPoolExecutor() as pool:
-                compiled_scheduler = pool.submit(_make_atomically, cache / scheduler, make_scheduler)
-                _make_atomically(header / "simulator.h.gch", make_header)
-                _compile(command, source.name)
-                objects = [str(kernels_object), str(compiled_scheduler.result())]
-            kind = ["-fsanitize=address"] if sanitize else ["-shared"]
-            _compile([tools.compiler, *kind, *objects, "-o", str(target), "-pthread", "-ldl"], source.name)
+            header = keep(cache, f"header-{_digest([], foundation, *_KERNEL_FLAGS)}", "simulator.h.gch", make_header)
+            search = [f"-I{header.parent}", *include_runtime, *(f"-I{f}" for f in include)]
+            command = [*compile_, *_KERNEL_FLAGS, *search, "-c", str(main_file), "-o", str(kernels_object)]
+            _compile(command, source.name)
+            objects = [str(kernels_object), str(scheduler.result())]
+        kind = ["-fsanitize=address"] if sanitize else ["-shared"]
+        _compile([tools.compiler, *kind, *objects, "-o", str(target), "-pthread", "-ldl"], source.name)
 
-        _make_atomically(cache / result, make_result)
-    return cache / result, files
-
-
-def _make_atomically(path: Path, make: Callable[[Path], None]) -> Path:
-    """Make a file unless somebody has; other processes see all of it or nothing."""
-    if not path.exists():
-        with making(path) as unfinished:
-            make(unfinished)
-    return path
+    name = source.stem + ("" if sanitize else ".so")
+    binary = keep(cache, f"{source.stem}-{key}", name, make_result, mode=0o700 if sanitize else 0o600)
+    return binary, files
 
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)

@@ -25,6 +25,16 @@ ALIGNMENT_KEPT = 16
 _one_launch = threading.Lock()
 
 
+def _after_fork() -> None:
+    """Another thread may have been in a launch: the child has neither that thread nor its workers, but the lock."""
+    global _one_launch
+    _one_launch = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 class KernelFault(Exception):  # noqa: N818, it is the kernel's error, which Module turns into a SimulatorError
     """What a kernel did wrong."""
 

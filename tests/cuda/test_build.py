@@ -48,7 +48,7 @@ def test_a_cubin_is_made_without_a_gpu(source: Path, cache: Path, arch: int) -> 
     path = build.cubin(source, arch)
     assert path.read_bytes().startswith(b"\x7fELF")
     assert cache in path.parents
-    assert f"sm{arch}" in path.name
+    assert f"sm{arch}" in path.parent.name
 
 
 @needs_nvrtc
@@ -56,6 +56,23 @@ def test_a_source_is_compiled_once(source: Path, monkeypatch: pytest.MonkeyPatch
     first = build.cubin(source, 90)
     monkeypatch.setattr(build, "compile_to_cubin", lambda *_: pytest.fail("compiled again"))
     assert build.cubin(source, 90) == first
+
+
+@needs_nvrtc
+def test_what_was_planted_in_the_place_of_a_cubin_is_not_given_out(source: Path) -> None:
+    path = build.cubin(source, 90)
+    path.write_bytes(b"planted")
+    assert build.cubin(source, 90).read_bytes().startswith(b"\x7fELF")
+
+
+@needs_nvrtc
+def test_a_cache_that_others_can_write_to_is_refused(source: Path, cache: Path) -> None:
+    path = build.cubin(source, 90)
+    for folder in (path.parent, cache / "cubin", cache):
+        folder.chmod(0o777)
+        with pytest.raises(PermissionError, match=f"{folder.name} can be written to by others"):
+            build.cubin(source, 90)
+        folder.chmod(0o700)
 
 
 @needs_nvrtc

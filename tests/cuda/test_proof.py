@@ -6,7 +6,9 @@ The simulator is the device; the faults are planted in a toy kernel.
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +28,7 @@ from tests.cuda import toy
 
 pytestmark = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
 
+VERDICT_PATH = proof.verdict_path
 ROOMS = [operator for operator in proof.operators() if operator.name != "toy"]
 
 
@@ -174,8 +177,42 @@ def test_two_threads_prove_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(proofs) == 1
 
 
-def test_a_spoilt_verdict_is_proved_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "toy.json").write_text("{")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
+def test_a_child_that_is_forked_during_a_proof_need_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+
+    def verdict(operator: Operator, place: str) -> Verdict:
+        if threading.current_thread() is not threading.main_thread():
+            done.wait(60)
+        return Verdict(True, "")
+
+    monkeypatch.setattr(proof, "_verdict", verdict)
+    thread = threading.Thread(target=proof.known, args=(toy.OPERATOR, SIMULATOR))
+    thread.start()
+    while not proof._one_at_a_time.locked():
+        time.sleep(0.01)
+    child = os.fork()
+    if child == 0:
+        os._exit(42 if proof.known(toy.OPERATOR, SIMULATOR).holds else 1)
+    try:
+        deadline = time.monotonic() + 20
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                pytest.fail("the child waits for a thread that it does not have")
+            time.sleep(0.01)
+        assert os.waitstatus_to_exitcode(ended[1]) == 42
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "spoilt", ["{", "[]", "3", '{"holds": 1, "said": "", "seconds": 0}', '{"holds": true, "said": "", "seconds": []}']
+)
+def test_a_spoilt_verdict_is_proved_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoilt: str) -> None:
+    (tmp_path / "toy.json").write_text(spoilt)
     monkeypatch.setattr(proof, "prove", lambda *_: Verdict(True, "", 1.0))
     assert proof.known(toy.OPERATOR, SIMULATOR).seconds == 1.0
     assert json.loads((tmp_path / "toy.json").read_text())["operator"] == "toy"
@@ -289,6 +326,24 @@ def test_without_a_compiler_plain_torch_computes(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(proof, "verdict_path", refuse)
     with pytest.warns(RuntimeWarning, match="NVRTC could not be loaded"):
         assert who() == "torch"
+
+
+@pytest.mark.usefixtures("gpu_of_paper")
+def test_a_cache_that_others_can_write_to_is_named_and_its_verdict_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "verdict_path", VERDICT_PATH)
+    monkeypatch.setenv("COMPANION_CACHE", str(tmp_path / "cache"))
+    assert who() == "kernel"
+    folder = tmp_path / "cache" / "proof"
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    folder.chmod(0o777)
+    monkeypatch.setattr(proof, "_known", {})
+    with pytest.warns(RuntimeWarning, match=f"{folder} can be written to by others .*: run `chmod -R go-w {folder}`"):
+        assert who() == "torch"
+    monkeypatch.setattr(proof, "operators", lambda: [toy.OPERATOR])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert "toy: not possible (proof can be written to by others" in doctor.report()
 
 
 def test_a_benchmark_on_a_gpu_measures_kernels_or_nothing() -> None:

@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -74,6 +75,74 @@ def test_mistakes_give_a_sentence_and_status_2(runs, capsys, arguments, message)
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
+
+
+def test_one_bad_file_does_not_stop_the_list(runs, capsys):
+    (runs / "apa-digits-smoke.json").write_text('{"experiment": "apa-di')
+    (runs / "dac-toy-smoke.json").write_text('{"experiment": "apa-digits"}')
+    assert main(["list"]) == 0
+    shown = capsys.readouterr().out
+    assert f"smoke: NOT READABLE: {runs / 'apa-digits-smoke.json'} is damaged" in shown
+    assert f"smoke: NOT READABLE: {runs / 'dac-toy-smoke.json'} is not a finished result" in shown
+    assert "layeract-mnist" in shown
+
+
+def test_a_smoke_preset_that_does_not_run_does_not_stop_the_list(runs, capsys, monkeypatch):
+    def refuse(experiment):
+        raise BlockingIOError("another run works there")
+
+    monkeypatch.setattr("companion.experiments.runner.smoke", refuse)
+    assert main(["list", "--check"]) == 0
+    shown = capsys.readouterr().out
+    assert "outdated: perhaps; its smoke preset does not run: another run works there" in shown
+    assert "layeract-mnist" in shown
+
+
+def test_a_table_is_refused_for_another_experiments_or_other_codes_result(runs, capsys):
+    path = run(get("apa-digits"), "smoke", seeds=1)
+    result = json.loads(path.read_text())
+
+    def refused(name, **changes):
+        (runs / f"{name}-smoke.json").write_text(json.dumps({**result, **changes}))
+        assert main(["table", name, "--preset", "smoke"]) == 2
+        return capsys.readouterr().err
+
+    assert "dac-toy-smoke.json holds apa-digits-smoke" in refused("dac-toy")
+    assert "are not this experiment's" in refused("dac-toy", experiment="dac-toy")
+    renamed = [{key: value for key, value in row.items() if key != "test_accuracy"} for row in result["rows"]]
+    assert "row 0 of the result has no test_accuracy" in refused("apa-digits", rows=renamed)
+    words = [{**row, "test_accuracy": "good"} for row in result["rows"]]
+    assert "row 0 of the result has something else than a number for test_accuracy" in refused("apa-digits", rows=words)
+
+
+def test_a_full_disk_and_an_interrupt_give_a_sentence(runs, capsys, monkeypatch):
+    for error, status, words in (
+        (OSError(errno.ENOSPC, "No space left on device", "runs/x.json"), 2, "No space left on device: 'runs/x.json'"),
+        (KeyboardInterrupt(), 130, "what is finished is kept, and run --resume goes on"),
+    ):
+
+        def stop(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr("companion.experiments.runner.run", stop)
+        assert main(["run", "apa-digits", "--preset", "smoke"]) == status
+        assert words in capsys.readouterr().err
+
+
+def test_without_the_extra_the_list_is_there_and_the_rest_names_it(runs):
+    code = (
+        "import sys\n"
+        "for name in ('numpy', 'scipy', 'sklearn', 'tqdm', 'jsonschema', 'torchvision'): sys.modules[name] = None\n"
+        "from companion.experiments.__main__ import main\n"
+        "sys.exit(main(['list']) or main(['run', 'apa-digits']) + main(['table', 'apa-digits']) != 4)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "finished on" in result.stdout
+    run_it, table_it = (line for line in result.stderr.splitlines() if line.startswith("companion.experiments: "))
+    assert "jsonschema, numpy, scipy, sklearn, tqdm are missing: pip install " in run_it
+    assert 'scipy is missing: pip install "rethinking-the-neuron[experiments]"' in table_it
+    assert not list(runs.iterdir())
 
 
 def children(pid):

@@ -1,12 +1,24 @@
+import errno
 import json
 import math
+import os
+import re
+import sys
+import threading
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from pathlib import Path
 
 import pytest
 import torch
 
-from companion import results, training
+import companion
+from companion import files, results, training
 from companion.experiments import Experiment, grid, promote, run, runner
 
+ROOT = Path(companion.__file__).parents[1]
 CALLS = []
 LOSSES = [2.3, 1.5, 1.25]
 
@@ -163,12 +175,18 @@ def test_resume_with_more_seeds_keeps_the_first_ones():
     assert more[:4] == first
 
 
-def test_without_resume_everything_is_computed_again(runs):
+def parts_in(runs, preset="smoke"):
+    return sorted((runs / f"apa-toy-{preset}").glob("*.json"))
+
+
+def test_without_resume_everything_is_computed_again_and_what_is_not_stays(runs):
     run(TOY, "smoke", seeds=4)
+    before = {path: path.stat().st_mtime_ns for path in parts_in(runs)}
     CALLS.clear()
     run(TOY, "smoke")
     assert len(CALLS) == 2
-    assert len(list((runs / "apa-toy-smoke").iterdir())) == 2
+    assert parts_in(runs) == list(before)
+    assert sum(path.stat().st_mtime_ns != written for path, written in before.items()) == 2
 
 
 def test_a_half_written_part_is_not_a_part(runs):
@@ -214,13 +232,208 @@ def broken(job):
 
 
 def test_a_failing_job_leaves_no_result_and_keeps_the_others(runs):
-    run(TOY, "smoke")
     with pytest.raises(RuntimeError, match="out of memory"):
         run(Experiment(**{**vars(TOY), "measure": broken}), "smoke")
     assert not (runs / "apa-toy-smoke.json").exists()
     CALLS.clear()
     run(TOY, "smoke", resume=True)
     assert [job.seed for job in CALLS] == [1]
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*.json")}
+
+
+def fails(runs, error, words, experiment=TOY, preset="smoke", **options):
+    """The run fails with these words, and every finished file is what it was."""
+    before = contents(runs)
+    with pytest.raises(error, match=words):
+        run(experiment, preset, **options)
+    assert contents(runs) == before
+    assert not list(runs.rglob("making-*"))
+
+
+def test_a_run_that_fails_in_a_job_leaves_the_finished_result(runs):
+    path = run(TOY, "smoke")
+    before = path.read_bytes()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(Experiment(**{**vars(TOY), "measure": broken}), "smoke")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("module", ["jsonschema", "numpy", "scipy", "sklearn", "tqdm"])
+def test_a_missing_package_is_named_before_anything_is_touched(runs, monkeypatch, module):
+    run(TOY, "smoke")
+    CALLS.clear()
+    monkeypatch.setitem(sys.modules, module, None)
+    fails(runs, ModuleNotFoundError, rf'{module} is missing: pip install ".*\[experiments\]"')
+    assert CALLS == []
+
+
+def test_the_extra_brings_what_is_asked_for():
+    lines = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    names = {re.split(r"[><=]", line)[0] for line in lines["experiments"]}
+    assert {{"scikit-learn": "sklearn"}.get(name, name) for name in names} == {*runner._PACKAGES, "torchvision"}
+    assert set(lines["experiments"]) - set(lines["book"]) == {"numpy"}  # which the others bring
+
+
+def test_missing_or_damaged_data_are_named_before_anything_is_touched(runs, monkeypatch, tmp_path):
+    laptop = {**TOY.presets["laptop"], "dataset": "sgemm"}
+    needs_data = Experiment(**{**vars(TOY), "presets": {**TOY.presets, "laptop": laptop}})
+    run(TOY, "laptop")
+    CALLS.clear()
+    monkeypatch.setenv("COMPANION_DATA", str(tmp_path / "data"))
+
+    def no_network(*_, **__):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
+    fails(runs, FileNotFoundError, "sgemm_product.csv is not in .* no network", needs_data, "laptop")
+    (tmp_path / "data" / "SGEMM").mkdir(parents=True)
+    (tmp_path / "data" / "SGEMM" / "sgemm_product.csv").write_text("MWG,NWG\n1,2\n")
+    fails(runs, ValueError, "sgemm_product.csv is damaged", needs_data, "laptop")
+    assert CALLS == []
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost(runs, monkeypatch):
+    run(TOY, "smoke", seeds=3)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "_force_to_disk", full)
+    fails(runs, OSError, r"No space left on device: '.*apa-toy-smoke/\w+\.json'")
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_the_parts_and_the_old_result(runs, monkeypatch):
+    run(TOY, "smoke")
+    write = runner.write_atomically
+
+    def full_at_the_end(path, content):
+        if path.name == "apa-toy-smoke.json":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, content)
+
+    monkeypatch.setattr(runner, "write_atomically", full_at_the_end)
+    before = (runs / "apa-toy-smoke.json").read_bytes()
+    with pytest.raises(OSError, match=r"No space left on device: '.*apa-toy-smoke\.json'"):
+        run(TOY, "smoke", seeds=4)
+    assert (runs / "apa-toy-smoke.json").read_bytes() == before
+    monkeypatch.undo()
+    monkeypatch.setenv("COMPANION_RUNS", str(runs))
+    CALLS.clear()
+    assert read(run(TOY, "smoke", seeds=4, resume=True))["seeds"] == [0, 1, 2, 3]
+    assert CALLS == []
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="needs a user whom modes can stop")
+def test_a_read_only_folder_is_named(runs):
+    run(TOY, "smoke")
+    (runs / "apa-toy-smoke").chmod(0o500)
+    try:
+        fails(runs, PermissionError, "apa-toy-smoke")
+    finally:
+        (runs / "apa-toy-smoke").chmod(0o700)
+
+
+def test_a_folder_that_cannot_be_made_is_named(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("COMPANION_RUNS", str(tmp_path / "file"))
+    with pytest.raises(OSError, match=f"{tmp_path / 'file'}"):
+        run(TOY, "smoke")
+    assert CALLS == []
+
+
+def run_again(job):
+    run(TOY, "smoke")
+    return measure(job)
+
+
+def test_a_second_run_in_the_same_folder_at_the_same_time_is_refused(runs):
+    second = Experiment(**{**vars(TOY), "measure": run_again})
+    fails(
+        runs, BlockingIOError, r"another run works in .*apa-toy-smoke; wait for its end, or set COMPANION_RUNS", second
+    )
+    assert CALLS == []
+    run(TOY, "smoke")
+
+
+def test_two_that_need_the_smoke_preset_at_the_same_time_wait_for_each_other(runs):
+    with runner._alone_in(runs / "apa-toy-smoke", 0):
+        waiting = threading.Thread(target=runner.smoke, args=(TOY,))
+        waiting.start()
+        time.sleep(0.5)
+        assert CALLS == []
+    waiting.join()
+    assert len(CALLS) == 2
+
+
+DAMAGE = {
+    "cut": lambda text: text[: len(text) // 2],
+    "empty": lambda text: "",
+    "no text": lambda text: b"\xff\xfe\x00",
+    "no object": lambda text: "[1, 2]",
+    "a number": lambda text: "3",
+    "too deep": lambda text: "[" * 100_000,
+}
+OF_A_PART = {
+    "without its seconds": {"seconds": None},
+    "without rows": {"outcome": None},
+    "rows of another type": {"outcome": [1]},
+    "a word for a number": {"seconds": "1.5"},
+}
+
+
+def spoil(path, how):
+    spoilt = DAMAGE[how](path.read_text()) if how in DAMAGE else json.dumps({**read(path), **OF_A_PART[how]})
+    path.write_bytes(spoilt if isinstance(spoilt, bytes) else spoilt.encode())
+
+
+@pytest.mark.parametrize("how", [*DAMAGE, *OF_A_PART])
+def test_a_damaged_part_is_named_and_what_is_to_be_done(runs, how):
+    run(TOY, "smoke")
+    path = parts_in(runs)[1]
+    spoil(path, how)
+    fails(runs, ValueError, f"{path} is damaged.*; remove that file, and its job is computed again", resume=True)
+    path.unlink()
+    CALLS.clear()
+    run(TOY, "smoke", resume=True)
+    assert len(CALLS) == 1
+
+
+def test_a_part_of_another_job_is_refused(runs):
+    run(TOY, "smoke")
+    first, second = parts_in(runs)
+    first.write_bytes(second.read_bytes())
+    fails(runs, ValueError, f"{first} holds another job than its name says", resume=True)
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_result_is_named(runs, checkout, how):
+    path = run(TUNED, "laptop")
+    spoil(path, how)
+    for read_it in (lambda: runner.find("apa-toy", "laptop"), promote, lambda: results.read(path)):
+        with pytest.raises(ValueError, match=str(path)):
+            read_it()
+    assert not list(checkout.iterdir())
+
+
+def test_a_result_under_another_name_is_refused(runs, checkout):
+    path = run(TUNED, "laptop")
+    run(TOY, "smoke").write_bytes(path.read_bytes())
+    for read_it in (lambda: runner.find("apa-toy", "smoke"), promote):
+        with pytest.raises(ValueError, match=r"apa-toy-smoke\.json holds apa-toy-laptop"):
+            read_it()
+    assert not list(checkout.iterdir())
+
+
+def dies(job):
+    os._exit(3)
+
+
+def test_a_worker_that_dies_is_told_from_a_fault_of_the_program(runs):
+    with pytest.raises(ChildProcessError, match=r"a worker process ended .* the finished jobs are kept, and --resume"):
+        run(Experiment(**{**vars(TOY), "measure": dies}), "smoke", workers=2)
 
 
 def diverged(job):
@@ -230,6 +443,18 @@ def diverged(job):
 def test_a_loss_that_diverged_is_written_as_null():
     rows = read(run(Experiment(**{**vars(TOY), "measure": diverged}), "smoke", seeds=1))["rows"]
     assert rows == [{"name": "good", "seed": 0, "loss": None, "losses": [1.0, None], "first_losses": []}]
+
+
+@pytest.mark.parametrize(("diverging", "chosen", "score"), [({1.0}, 0.1, 0.5), ({1.0, 0.1}, 0.1, None)])
+def test_a_rate_at_which_a_run_diverged_is_not_chosen_unless_all_are(diverging, chosen, score):
+    def validate(job):
+        return math.nan if job.rate in diverging and job.seed == 1000 else 0.5
+
+    settings = {"seeds": 1, "names": ["good"], "learning_rates": [1.0, 0.1], "tuning_seeds": [1000, 1001]}
+    tuned = Experiment(**{**vars(TOY), "presets": {"smoke": settings}, "validate": validate})
+    result = read(run(tuned, "smoke"))
+    assert [row["score"] for row in result["tuning"] if row["learning_rate"] == 1.0] == [None, 0.5]
+    assert result["chosen"] == [{"name": "good", "learning_rate": chosen, "score": score, "at_edge": True}]
 
 
 def test_the_result_says_what_computed_it_and_nothing_about_who():

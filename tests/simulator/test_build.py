@@ -86,9 +86,41 @@ def test_a_change_of_an_included_file_is_noticed(source: Path) -> None:
     assert grown(load(source)) == 5
 
 
-def test_nothing_but_finished_files_is_left_in_the_cache(source: Path, cache: Path) -> None:
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that is empty and that a test may spoil."""
+    monkeypatch.setenv("COMPANION_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_nothing_but_finished_files_is_left_in_the_cache(source: Path, own_cache: Path) -> None:
     load(source)
-    assert not list((cache / "simulator").rglob("making-*"))
+    names = {file.name for file in (own_cache / "simulator").rglob("*") if file.is_file()}
+    assert names == {"grow.so", "scheduler.o", "simulator.h.gch"}
+
+
+def test_nothing_is_loaded_that_is_not_what_was_compiled(
+    source: Path, own_cache: Path, compilations: list[str]
+) -> None:
+    load(source)
+    for spoilt in (["grow.so"], ["grow.so", "scheduler.o", "simulator.h.gch"]):
+        compilations.clear()
+        for name in spoilt:
+            (file,) = own_cache.rglob(name)
+            # another file, as somebody else would put it there: the library that was loaded stays as it is
+            file.unlink()
+            file.write_bytes(b"planted")
+        assert grown(load(source)) == 3
+        assert len(compilations) == 1 + len(spoilt)  # the kernel is compiled and linked
+
+
+def test_nothing_is_loaded_from_a_cache_that_others_can_write_to(source: Path, own_cache: Path) -> None:
+    load(source)
+    for folder in (own_cache, own_cache / "simulator", *(own_cache / "simulator").glob("grow-*")):
+        folder.chmod(0o777)
+        with pytest.raises(PermissionError, match=f"{folder.name} can be written to by others"):
+            load(source)
+        folder.chmod(0o700)
 
 
 def test_a_cache_that_cannot_be_written_is_replaced_by_a_temporary_one(
@@ -104,7 +136,7 @@ def test_a_cache_that_cannot_be_written_is_replaced_by_a_temporary_one(
     assert grown(load(source)) == 3
     files.temporary_directory.cache_clear()
     folder = temporary / f"companion-{os.getuid()}"
-    assert list((folder / "simulator").glob("grow-*.so"))
+    assert list((folder / "simulator").glob("grow-*/grow.so"))
     assert folder.stat().st_mode & 0o077 == 0
 
 

@@ -82,7 +82,12 @@ class ProcessorFaultGuard {
         struct sigaction action{};
         action.sa_sigaction = &ProcessorFaultGuard::handle;
         action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-        for (int i = 0; i < 3; ++i) sigaction(signals_[i], &action, &before_[i]);
+        for (int i = 0; i < 3; ++i) {
+            struct sigaction before{};
+            sigaction(signals_[i], &action, &before);
+            // After a fork in the midst of another thread's launch, ours is still there.
+            if (before.sa_sigaction != &ProcessorFaultGuard::handle) before_[i] = before;
+        }
     }
     ~ProcessorFaultGuard() {
         for (int i = 0; i < 3; ++i) sigaction(signals_[i], &before_[i], nullptr);
