@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export JOBS ?= 2
 
-.PHONY: help setup book serve test plain oldest wheel colab lanes bench results gpu lock clean
+.PHONY: help setup book serve test plain oldest wheel colab lanes bench results zoo gpu lock clean
 
 help:
 	@echo "make book      build the rendered book and say where it lies"
@@ -18,6 +18,7 @@ help:
 	@echo "make serve     show the book in a browser"
 	@echo "make bench     measure time and memory on this machine, into runs/"
 	@echo "make results   promote finished runs to data/results and re-execute the notebooks"
+	@echo "make zoo       take networks of torchvision and timm through all that is done to networks here"
 	@echo "make gpu       run what needs a GPU"
 	@echo "make lock      renew the locked versions"
 	@echo "make clean     remove what was built, and .venv"
@@ -83,6 +84,9 @@ bench: $(READY)
 results: $(READY)
 	$(BIN)/python -m companion.experiments promote
 	$(BIN)/python -m book._tools.execute
+
+zoo: $(READY)
+	$(BIN)/python -m tests.zoo
 
 gpu: $(READY)
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
