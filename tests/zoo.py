@@ -1,7 +1,7 @@
 """Somebody else's networks, with random weights, through all that is done to networks here: `make zoo`.
 
-A tenth of them, drawn with a fixed seed, goes the same way in the tests. What comes out is in data/zoo.csv, which the
-page of the API shows.
+A tenth of them, drawn with a fixed seed, goes the same way in the tests. What comes out is in data/results/zoo.csv,
+which the page of the API shows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor, fx, nn
 from companion import AGLU, LASiLU, count, parameter_groups, replace_activations, restore_activations, to_dac
 from companion.activations import KINDS, kind_of
 
-TABLE = Path(__file__).parents[1] / "data/zoo.csv"
+TABLE = Path(__file__).parents[1] / "data/results/zoo.csv"
 
 TORCHVISION = """
     alexnet vgg11 vgg11_bn resnet18 resnet50 wide_resnet50_2 resnext50_32x4d densenet121 inception_v3 googlenet
@@ -45,7 +45,7 @@ SIZES = (64, 96, 224, 256)
 
 
 def made(name: str) -> nn.Module:
-    """A network in evaluation mode whose normalisations are not the identity."""
+    """A network in evaluation mode in which nothing is the identity or 0."""
     torch.manual_seed(0)
     if name in TIMM.split():
         model = timm.create_model(name)
@@ -56,15 +56,17 @@ def made(name: str) -> nn.Module:
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d) and module.affine:
             nn.init.normal_(module.bias, std=0.1)
+        if isinstance(module, nn.Linear) and not module.weight.any():
+            nn.init.normal_(module.weight, std=0.02)
     # of a detector what computes with numbers alone
     built: nn.Module = model.backbone if "rcnn" in name else model
     return built.eval()
 
 
 def example(name: str, model: nn.Module) -> Tensor:
-    """The smallest pictures that a network takes, two of them."""
+    """The smallest pictures that a network takes: two small ones, or a large one."""
     for size in SIZES:
-        x = torch.randn(2, 3, size, size)
+        x = torch.randn(1 if size > 100 else 2, 3, size, size)
         try:
             model(x)
         except (RuntimeError, AssertionError, ValueError):
@@ -202,21 +204,26 @@ def drawn() -> list[str]:
     return random.Random(10).sample(NAMES, len(NAMES) // 10)
 
 
+def table() -> dict[str, dict[str, str]]:
+    """What came out, by network."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        return {row["network"]: row for row in csv.DictReader(file)}
+
+
 def main(names: Sequence[str]) -> int:
-    """Walk with all networks, print the table, and write it if it is whole."""
-    rows = []
+    """Walk with some networks or all, and write what came out into the table, row by row."""
+    rows, failed = table() if TABLE.exists() else {}, 0
     for name in names or NAMES:
         start = time.perf_counter()
-        rows.append(walked(name))
-        print(f"{time.perf_counter() - start:6.1f} s", *rows[-1].values(), sep=" | ", flush=True)
-    failed = [row for row in rows if any(value.startswith("FAILED") for value in row.values())]
-    print(f"{len(rows) - len(failed)} of {len(rows)} networks went all the way")
-    if not names:
+        rows[name] = walked(name)
+        failed += any(value.startswith("FAILED") for value in rows[name].values())
+        print(f"{time.perf_counter() - start:6.1f} s", *rows[name].values(), sep=" | ", flush=True)
         with TABLE.open("w", encoding="utf-8", newline="") as file:
-            table = csv.DictWriter(file, ("network", *STEPS), lineterminator="\n")
-            table.writeheader()
-            table.writerows(rows)
-    return len(failed)
+            written = csv.DictWriter(file, ("network", *STEPS), lineterminator="\n")
+            written.writeheader()
+            written.writerows(rows[name] for name in NAMES if name in rows)
+    print(f"{failed} failed")
+    return failed
 
 
 if __name__ == "__main__":
