@@ -60,6 +60,8 @@ def apa(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
     Notes
     -----
     Differentiable twice and more with respect to z, κ and λ. One tensor of z's size is saved: z itself.
+    Inside η, |z| and |κ| count as at most 2⁴⁰ ≈ 1e12 (float64: 2¹⁰⁰ ≈ 1e30), so that nothing overflows on the way to a
+    derivative: a z of 1e-20 with a κ of 1e25 is met by a half.
     Chapter: *APA and AGLU* (``book/mechanisms/apa``), equation ``eq-apa-eta``.
 
     References
@@ -113,6 +115,8 @@ def aglu(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
     -----
     The derivative with respect to λ printed in the paper (Eq. 8) lacks a term; this is the true one.
     Differentiable twice and more with respect to z, κ and λ. One tensor of z's size is saved: z itself.
+    Inside η, |z| and |κ| count as at most 2⁴⁰ ≈ 1e12 (float64: 2¹⁰⁰ ≈ 1e30), so that nothing overflows on the way to a
+    derivative: a z of 1e-20 with a κ of 1e25 is met by a half.
     Chapter: *APA and AGLU* (``book/mechanisms/apa``), equation ``eq-apa-aglu``.
 
     References

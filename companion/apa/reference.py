@@ -284,7 +284,9 @@ def _is_lean(x: Tensor, kappa: float, lam: float) -> bool:
     if not LEAN_LAM[0] <= lam <= LEAN_LAM[1]:
         return False
     lowest, highest = torch.aminmax(x)
-    return abs(kappa) * max(-lowest.item(), highest.item()) < LEAN_A
+    largest = max(-lowest.item(), highest.item())
+    # the bounds of curve() hold here, too: an element's value does not depend on the others of its chunk
+    return max(abs(kappa), largest) <= LIMITS[torch.float32].largest and abs(kappa) * largest < LEAN_A
 
 
 def _lean_gate(x: Tensor, kappa: float, lam: float, t: Tensor, log_u: Tensor, root_eta: Tensor) -> None:

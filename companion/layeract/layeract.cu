@@ -12,7 +12,8 @@
 // v D = sum c^2 - (sum of c)^2/d. Little cancels there, because m is the mean already but for its rounding.
 // In a constant row all c are one and the same small multiple of a power of two: their sums, correction and
 // sum c^2 - sum c correction are then exact, so v = 0 and n = 0 exactly. c is scaled by 2^-8, so that the sum of up to
-// 2^15 squares overflows no earlier than v does. Saved per row: the mean's two parts and r.
+// 2^15 squares overflows no earlier than v does. Where v is infinite r is NaN: 0 would make of every s(n) a half. Saved
+// per row: the mean's two parts and r.
 //
 // Cost per element, f32 / 16 bit: forward reads and writes 8 / 4 bytes, backward 12 / 6, where a row stays on the chip;
 // a row that does not is read twice: 12 / 6 and 20 / 10. Memory is the limit as long as the arithmetic stays below
@@ -43,6 +44,11 @@ constexpr double variance_unscale = 65536.0;
 struct Statistics {
     float mean, mean_rest, rstd;  // the mean is mean + mean_rest
 };
+
+// r, NaN for an infinite v
+__device__ __forceinline__ float rstd_of(float variance, float alpha) {
+    return variance < __int_as_float(0x7f800000) ? accurate_rsqrt(variance + alpha) : __int_as_float(0x7fffffff);
+}
 
 // n = (y - mean - mean_rest) rstd
 struct Normalise {
@@ -209,7 +215,7 @@ __device__ __forceinline__ void forward_row(const T* y, T* a, float* statistics,
     load_tile(tile, y + start, spread);
     const Moments of = moments(tile, spread, group, shape.length, shape.per_length);
     const float variance = of.squares * (static_cast<float>(variance_unscale) * shape.per_degrees);
-    const Statistics result = {of.mean, of.mean_rest, accurate_rsqrt(variance + alpha)};
+    const Statistics result = {of.mean, of.mean_rest, rstd_of(variance, alpha)};
     const Normalise normalise(result);
     if (hard) activate<HardSigmoid>(tile, spread, normalise);
     else activate<Sigmoid<T>>(tile, spread, normalise);
@@ -289,7 +295,8 @@ __device__ __forceinline__ void combine_statistics(const float* partial, float* 
         const float high = static_cast<float>(exact);
         statistics[blockIdx.x] = high;
         statistics[rows + blockIdx.x] = static_cast<float>(exact - high);
-        statistics[2 * rows + blockIdx.x] = static_cast<float>(1.0 / sqrt(variance + alpha));
+        const double rstd = 1.0 / sqrt(variance + alpha);  // 0 for an infinite variance
+        statistics[2 * rows + blockIdx.x] = rstd > 0.0 ? static_cast<float>(rstd) : __int_as_float(0x7fffffff);
     }
 }
 

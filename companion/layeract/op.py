@@ -57,7 +57,7 @@ def layer_act(
     -------
     Tensor
         Shape and dtype of ``y``. float16 and bfloat16 are computed in float32. A NaN or an infinity makes its own row
-        NaN, and no other.
+        NaN, and no other; so do deviations whose squares have an infinite sum: in float32 from about 1e19/√d on.
 
     Raises
     ------

@@ -57,7 +57,8 @@ def normalise(y: Tensor, dims: tuple[int, ...], alpha: float, unbiased: bool) ->
     centred = centred - centred.mean(dims, keepdim=True)
     # v = Σ(y − μ)²/D,  r = 1/√(v + α)
     variance = centred.square().sum(dims, keepdim=True) / (row_length(y, dims) - int(unbiased))
-    rstd = (variance + alpha).rsqrt()
+    # a variance that has become infinite would make of r a 0, and of every s(n) a half
+    rstd = torch.where(variance < math.inf, (variance + alpha).rsqrt(), math.nan)
     return centred * rstd, rstd
 
 
@@ -120,6 +121,9 @@ def forward_in_chunks(y: Tensor, hard: bool, alpha: float, unbiased: bool) -> tu
         mean = x.mean(1, keepdim=True)
         # mean(y − μ₁) comes from the normalisation itself
         n, rest, rstd = torch.native_layer_norm(x - mean, [d], None, None, alpha)
+        if not rstd.all():  # of an infinite variance
+            rstd = rstd.masked_fill(rstd == 0, math.nan)
+            n.masked_fill_(rstd.isnan(), math.nan)
         torch.cat([mean, rest, rstd], 1, out=statistics[:, chunk].t())
         if unbiased:
             n.mul_(k)

@@ -520,6 +520,20 @@ def test_limits(
         assert all(g.isfinite().all() for g in gradients)
 
 
+def test_inside_the_gate_large_numbers_count_as_a_bound(backend: str, device: str) -> None:
+    """On every backend the same; up to the bound the gate is that of the product."""
+    for dtype, bound in ((torch.float32, 2.0**40), (torch.float64, 2.0**100)):
+        z = torch.tensor([-3.0, 0.5, 2.0], device=device, dtype=dtype)
+        for x, kappa in ((z / bound, bound), (z * (bound / 4), 4 / bound)):
+            torch.testing.assert_close(apa(x, kappa, 1.0), torch.sigmoid(z), rtol=2e-6, atol=0)
+            torch.testing.assert_close(aglu(x, kappa, 1.0), x * torch.sigmoid(z), rtol=2e-6, atol=0)
+        for factor in (4, 1e6):
+            x, kappa = z / bound, 1 / bound
+            torch.testing.assert_close(apa(x, factor * bound, 1.0), apa(x, bound, 1.0), rtol=2e-6, atol=0)
+            one = z.sign() * bound
+            torch.testing.assert_close(apa(factor * one, kappa, 1.0), apa(one, kappa, 1.0), rtol=2e-6, atol=0)
+
+
 def test_the_slope_at_infinity_is_that_of_the_asymptote(backend: str, device: str) -> None:
     z = torch.tensor([-INF, INF], device=device, requires_grad=True)
     for function, slopes in ((apa, [0.0, 0.0]), (aglu, [0.0, 1.0])):

@@ -115,6 +115,26 @@ def test_the_hard_sigmoid_saturates_in_no_row_of_ten_elements_and_can_in_one_of_
         assert (a[0, 0] == 0).item() is saturated
 
 
+@together("compute", ["eager", "transformed", "float64"])
+def test_numbers_are_right_until_their_squares_overflow_and_then_nan(backend: str, device: str, compute: str) -> None:
+    """Not halved, as they would be by a variance that is infinite."""
+    large = torch.tensor([[1.0, -2.0, 4.0, 0.5]], device=device)
+    for scale, finite in ((1e17, True), (1e22, False), (1e37, False)):
+        y = torch.cat([large.double() * scale**8, large] if compute == "float64" else [large * scale, large])
+        function = torch.vmap(lambda row: la_silu(row)) if compute == "transformed" else la_silu
+        y.requires_grad_()
+        a = function(y)
+        (dy,) = torch.autograd.grad(a.sum(), y)
+        n = (large - large.mean()) / large.std(correction=0)
+        torch.testing.assert_close(a[1], la_silu(large)[0].to(y.dtype), rtol=1e-5, atol=0)
+        if finite:
+            torch.testing.assert_close(a[0], y[0].detach() * torch.sigmoid(n[0]).to(y.dtype), rtol=1e-5, atol=0)
+            assert dy.isfinite().all()
+        else:
+            assert a[0].isnan().all()
+            assert dy[0].isnan().all()
+
+
 def test_the_slope_at_the_kinks_is_zero() -> None:
     # d = 10, one element out of line: n = ±3 up to α; without α exactly
     n = torch.tensor([-3.0, 3.0, 0.0], dtype=torch.float64)
