@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import time
@@ -18,6 +17,7 @@ from companion import simulator
 from companion.apa.kernel import KERNELS
 from companion.functional import aglu, apa
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
+from tests.cuda.runs import assert_equal_bits, is_noticed
 from tests.cuda.sources import changed
 
 # --- machine code ---
@@ -117,9 +117,7 @@ def cases() -> Iterator[list[Tensor]]:
 def test_nothing_is_read_or_written_out_of_bounds(sanitized: simulator.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [forward_and_backward(*case) for case in cases()]
     monkeypatch.setattr(KERNELS, "_simulator", lambda: sanitized)
-    for case, results in zip(cases(), expected, strict=True):
-        for got, other in zip(forward_and_backward(*case), results, strict=True):
-            assert torch.equal(got, other)
+    assert_equal_bits(forward_and_backward, cases(), expected)
 
 
 @needs_simulator
@@ -127,9 +125,7 @@ def test_the_result_does_not_depend_on_the_order_of_threads(monkeypatch: pytest.
     expected = [forward_and_backward(*case) for case in cases()]
     for order in ("reversed", "shuffled:1", "shuffled:2"):
         monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-        for case, results in zip(cases(), expected, strict=True):
-            for got, other in zip(forward_and_backward(*case), results, strict=True):
-                assert torch.equal(got, other), order
+        assert_equal_bits(forward_and_backward, cases(), expected)
 
 
 def _wrong_tail() -> dict[str, str]:
@@ -161,17 +157,7 @@ def test_a_planted_fault_is_found(
     expected = [forward_and_backward(*case) for case in [*cases(), long_case()]]
     module = simulator.load(changed_source(tmp_path, fault()), NAMES)
     monkeypatch.setattr(KERNELS, "_simulator", lambda: module)
-
-    def differs(order: str, case: list[Tensor], results: list[Tensor]) -> bool:
-        monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-        try:
-            got = forward_and_backward(*case)
-        except simulator.SimulatorError:
-            return True
-        return not all(torch.equal(one, other) for one, other in zip(got, results, strict=True))
-
-    both = itertools.product(("natural", "reversed"), zip([*cases(), long_case()], expected, strict=True))
-    assert any(differs(order, *case) for order, case in both)  # to the first that does
+    assert is_noticed(forward_and_backward, [*cases(), long_case()], expected, monkeypatch)
 
 
 def long_case() -> list[Tensor]:

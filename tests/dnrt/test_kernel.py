@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from companion import simulator
 from companion.dnrt.kernel import KERNELS
 from companion.dnrt.op import raa
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
+from tests.cuda.runs import assert_equal_bits, is_noticed
 from tests.cuda.sources import changed
 from tests.dnrt.test_op import differentiated, operands, written_out
 from tests.together import together
@@ -179,9 +179,7 @@ def test_nothing_is_read_or_written_out_of_bounds(
 ) -> None:
     sanitized = simulator.load(changed_source(tmp_path), NAMES, sanitize=True)
     monkeypatch.setattr(KERNELS, "_simulator", lambda: sanitized)
-    for case, others in zip(cases(), expected, strict=True):
-        for got, other in zip(results(*case), others, strict=True):
-            assert torch.equal(got, other)
+    assert_equal_bits(results, cases(), expected)
 
 
 @needs_simulator
@@ -190,9 +188,7 @@ def test_the_result_does_not_depend_on_the_order_of_threads(
     order: str, expected: list[list[Tensor]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-    for case, others in zip(cases(), expected, strict=True):
-        for got, other in zip(results(*case), others, strict=True):
-            assert torch.equal(got, other)
+    assert_equal_bits(results, cases(), expected)
 
 
 FAULTS: dict[str, dict[str, str]] = {
@@ -225,17 +221,7 @@ def test_a_planted_fault_is_found(
 ) -> None:
     module = simulator.load(changed_source(tmp_path, FAULTS[fault]), NAMES)
     monkeypatch.setattr(KERNELS, "_simulator", lambda: module)
-
-    def differs(order: str, case: tuple[list[Tensor], int, Tensor], others: list[Tensor]) -> bool:
-        monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-        try:
-            got = results(*case)
-        except simulator.SimulatorError:
-            return True
-        return not all(torch.equal(one, other) for one, other in zip(got, others, strict=True))
-
-    both = itertools.product(("natural", "reversed"), zip(cases(), expected, strict=True))
-    assert any(differs(order, *case) for order, case in both)  # to the first that does
+    assert is_noticed(results, cases(), expected, monkeypatch)
 
 
 # --- on a GPU ---

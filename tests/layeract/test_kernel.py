@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from companion import simulator
 from companion.layeract import kernel
 from companion.layeract.kernel import KERNELS
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
+from tests.cuda.runs import assert_equal_bits, is_noticed
 from tests.cuda.sources import changed
 from tests.together import together
 
@@ -447,9 +447,7 @@ def test_nothing_is_read_or_written_out_of_bounds(
 ) -> None:
     sanitized = simulator.load(changed_source(tmp_path, "COMPANION_KERNELS(f32, float)"), NAMES, sanitize=True)
     monkeypatch.setattr(KERNELS, "_simulator", lambda: sanitized)
-    for case, results in zip(cases(), expected, strict=True):
-        for got, other in zip(forward_and_backward(*case), results, strict=True):
-            assert torch.equal(got, other)
+    assert_equal_bits(forward_and_backward, cases(), expected)
 
 
 @needs_simulator
@@ -458,9 +456,7 @@ def test_the_result_does_not_depend_on_the_order_of_threads(
     order: str, expected: list[list[Tensor]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-    for case, results in zip(cases(), expected, strict=True):
-        for got, other in zip(forward_and_backward(*case), results, strict=True):
-            assert torch.equal(got, other)
+    assert_equal_bits(forward_and_backward, cases(), expected)
 
 
 FAULTS: dict[str, dict[str, str]] = {
@@ -495,17 +491,7 @@ def test_a_planted_fault_is_found(
     source = changed_source(tmp_path, "COMPANION_KERNELS(f32, float)", FAULTS[fault])
     module = simulator.load(source, NAMES)
     monkeypatch.setattr(KERNELS, "_simulator", lambda: module)
-
-    def differs(order: str, case: list[Tensor], results: list[Tensor]) -> bool:
-        monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-        try:
-            got = forward_and_backward(*case)
-        except simulator.SimulatorError:
-            return True
-        return not all(torch.equal(one, other) for one, other in zip(got, results, strict=True))
-
-    both = itertools.product(("natural", "reversed"), zip(cases(), expected, strict=True))
-    assert any(differs(order, *case) for order, case in both)  # to the first that does
+    assert is_noticed(forward_and_backward, cases(), expected, monkeypatch)
 
 
 # --- on a GPU ---
