@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ __all__ = [
     "check_activation",
     "is_softmax",
     "kind_of",
+    "kind_of_function",
     "named",
     "softplus",
 ]
@@ -102,6 +105,16 @@ def kind_of(module: nn.Module) -> str | None:
         if base in _NAMES:
             return _NAMES[base]
     return named(type(module).__name__)
+
+
+def kind_of_function(function: Any) -> str | None:
+    """The kind of activation that a function is: torch's own, one that another library calls so, or one of these with
+    settings, by ``functools.partial``."""
+    if isinstance(function, functools.partial):
+        return kind_of_function(function.func)
+    if isinstance(function, Hashable) and function in FUNCTIONS:
+        return FUNCTIONS[function]
+    return named(function.__name__) if isinstance(function, FunctionType) else None
 
 
 def is_softmax(kind: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from companion.activations import FUNCTIONS
+from companion.activations import FUNCTIONS, kind_of_function
 
 __all__ = ["Called", "Rewritten", "attributes", "call_modules", "called_functions"]
 
@@ -39,7 +39,9 @@ class Called(nn.Module):
     @property
     def kind(self) -> str:
         """The name of the activation."""
-        return FUNCTIONS[self.function]
+        kind = kind_of_function(self.function)
+        assert kind is not None
+        return kind
 
     def forward(self, x: Tensor, *settings: Any, **options: Any) -> Tensor:
         """Call the function."""
@@ -96,9 +98,10 @@ copyreg.pickle(Rewritten, Rewritten.__reduce__)
 
 def attributes(module: nn.Module) -> dict[str, Any]:
     """The attributes of a module that are activations as functions, such as that of a transformer layer of torch."""
-    own = type(module).__module__.startswith("companion.")
-    plain = {} if own else {name: value for name, value in vars(module).items() if callable(value)}
-    return {name: value for name, value in plain.items() if isinstance(value, Hashable) and value in FUNCTIONS}
+    if type(module).__module__.startswith("companion."):
+        return {}
+    own = {name: value for name, value in vars(module).items() if callable(value) and not isinstance(value, nn.Module)}
+    return {name: value for name, value in own.items() if kind_of_function(value)}
 
 
 # --- who calls what ----------------------------------------------------------------------------------------------

@@ -292,8 +292,8 @@ class _Rules:
 
     def why_not(self, name: str, module: nn.Module) -> str:
         """Why an activation stays."""
-        what = type(module).__name__
         kind = _kind(module)
+        what = kind if isinstance(module, Called) else type(module).__name__
         if self._by_kind(module):
             return "where leaves it out"
         if self.strict and any(issubclass(type(module), base) for base in self.classes):
@@ -302,6 +302,8 @@ class _Rules:
         if kind is None or is_softmax(kind):
             return ""
         if self.strict and KINDS[kind] in self.classes:
+            if isinstance(module, Called):
+                return f"{what} is called as a function"
             return f"{what} of {type(module).__module__} is not torch's"
         return f"no replacement of {what} is given"
 
@@ -325,6 +327,8 @@ def _functions_become_modules(model: nn.Module, rules: _Rules, report: Replaced)
                 report._undo.append(functools.partial(_put_function, path=path, name=name, function=function))
                 delattr(module, name)
                 module.add_module(name, called)
+            elif why := rules.why_not(prefix + name, called):
+                left[prefix + name] = why
         kinds = set() if _has_a_forward_of_its_own(module) else called_functions(module) & set(rules.kinds)
         if not kinds:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 
 import pytest
@@ -166,7 +167,25 @@ def test_a_function_that_a_module_holds_may_be_called_with_settings() -> None:
     model = nn.Sequential(Scaled(F.relu), Scaled(F.silu))
     new = replace_activations(model, {"relu": "aglu"})
     torch.testing.assert_close(new(x), F.silu(new[0].function(x) * 1.7) * 1.7)
-    assert new.replaced.left == {}
+    assert new.replaced.left == {"1.function": "no replacement of silu is given"}
+    strict = replace_activations(nn.Sequential(*model, nn.ReLU()), {"relu": "aglu"}, strict=True)
+    assert strict.replaced.left == {
+        "0.function": "relu is called as a function",
+        "1.function": "no replacement of silu is given",
+    }
+
+
+def quick_gelu(x: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    """As another library has it."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+def test_a_function_of_another_library_or_one_with_settings_is_meant_too() -> None:
+    model = nn.Sequential(Scaled(quick_gelu), Scaled(functools.partial(F.leaky_relu, negative_slope=0.3)))
+    new, x = replace_activations(model, {"gelu": "tanh", "leaky_relu": "aglu"}), torch.randn(3, 4)
+    torch.testing.assert_close(new(x), new[1].function(torch.tanh(x) * 1.7) * 1.7)
+    left = replace_activations(model, {"gelu": "tanh"})
+    torch.testing.assert_close(left(x), F.leaky_relu(torch.tanh(x) * 1.7, 0.3) * 1.7)
 
 
 # --- what cannot be rewritten is said ----------------------------------------------------------------------------
