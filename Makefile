@@ -79,7 +79,7 @@ pyenv = $(wildcard $(HOME)/.pyenv/versions/$(1).*/bin/python)
 	touch $@
 
 bench: $(READY)
-	$(BIN)/python -m companion.bench
+	$(BIN)/python -m companion.bench all
 
 results: $(READY)
 	$(BIN)/python -m companion.experiments promote
@@ -90,7 +90,7 @@ zoo: $(READY)
 
 gpu: $(READY)
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
-	  $(BIN)/python -m pytest -m gpu tests && $(BIN)/python -m companion.bench; \
+	  $(BIN)/python -m pytest -m gpu tests && $(BIN)/python -m companion.bench all; \
 	else \
 	  echo "There is no GPU here that PyTorch can use; nothing was run."; \
 	fi

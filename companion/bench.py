@@ -1,4 +1,5 @@
-"""``python -m companion.bench``: time and memory of an operator beside what people would otherwise use.
+"""``python -m companion.bench NAME``: time and memory of an operator, or of a network's step, beside what people would
+otherwise use. ``all`` measures everything; without a name, the names are listed.
 
 All competitors of one size run interleaved in one process, so that a processor that slows down slows all of them, in
 an order drawn anew each round and each after an uncounted call of its own; the median is reported. Memory on a CPU is
@@ -23,15 +24,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from companion import rooms
 from companion.experiments.provenance import environment, git_state
 from companion.experiments.runner import runs_path
 from companion.files import write_atomically
+from companion.models import resnet20
 from companion.operator import backend
 
-__all__ = ["Competitor", "Subject", "main", "measure", "subjects"]
+__all__ = ["Competitor", "Subject", "main", "measure", "step", "subjects"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,44 @@ def subjects() -> dict[str, Subject]:
     """What there is to measure, by name: the ``SUBJECTS`` of every room's module ``bench``."""
     return {what.name: what for module in rooms.modules("bench").values() for what in module.SUBJECTS}
 
+
+def step(name: str, description: str, **activations: Callable[[], nn.Module]) -> Subject:
+    """A subject: forward and backward pass of a ResNet-20 on 32×32 images; what is in bfloat16 is channels-last.
+
+    Parameters
+    ----------
+    name, description : str
+        As of :class:`Subject`.
+    **activations : callable
+        Factories of the activation by the competitor's name, "companion" first.
+    """
+    competitors = tuple(Competitor(each, _network(factory)) for each, factory in activations.items())
+    return Subject(
+        name,
+        description,
+        competitors,
+        lambda device: [(128,)],
+        tensors=lambda size: ((*size, 3, 32, 32), (*size, 10)),
+        tiny=(2,),
+    )
+
+
+def _network(activation: Callable[[], nn.Module]) -> Callable[[Tensor], Tensor]:
+    @functools.cache
+    def network(dtype: torch.dtype, device: torch.device) -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)  # all competitors begin with the same weights
+            model = resnet20(3, 10, activation).to(device=device, dtype=dtype)
+        return model.to(memory_format=_FORMATS[dtype])
+
+    def logits(images: Tensor) -> Tensor:
+        result: Tensor = network(images.dtype, images.device)(images.contiguous(memory_format=_FORMATS[images.dtype]))
+        return result
+
+    return logits
+
+
+_FORMATS = {torch.float32: torch.contiguous_format, torch.bfloat16: torch.channels_last}
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -265,13 +305,11 @@ def host_microseconds(what: Subject, device: str) -> float:
     """Host time of one forward call of the package on a small tensor, not waiting for the device."""
     function = what.competitors[0].function
     inputs = Inputs.draw(what, what.tiny, "float32", device)
-    for _ in range(100):
-        inputs.forward(function)
-    calls = 2000
-    begin = time.perf_counter()
-    for _ in range(calls):
-        inputs.forward(function)
-    elapsed = time.perf_counter() - begin
+    for _ in ("warm", "counted"):
+        calls, elapsed, begin = 0, 0.0, time.perf_counter()
+        while elapsed < 0.2:
+            inputs.forward(function)
+            calls, elapsed = calls + 1, time.perf_counter() - begin
     if device == "cuda":
         torch.cuda.synchronize()
     return elapsed / calls * 1e6
@@ -322,16 +360,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; return the exit status."""
     parser = argparse.ArgumentParser("python -m companion.bench", description=__doc__)
     known = subjects()
-    parser.add_argument("names", nargs="*", default=[*known], metavar="name", help=", ".join(known))
+    parser.add_argument("names", nargs="*", metavar="name", help="all, or " + ", ".join(known))
     parser.add_argument("--most", type=int, default=2**40, help="leave out shapes of more elements")
     parser.add_argument("--repeats", type=int, default=31)
     options = parser.parse_args(arguments)
-    if unknown := set(options.names) - set(known):
-        parser.error(f"name: got {', '.join(sorted(unknown))}, allowed are {', '.join(known)}")
+    if not options.names:
+        print("\n".join(f"{name:20} {what.description}" for name, what in known.items()))
+        return 0
+    names = [*known] if options.names == ["all"] else options.names
+    if unknown := set(names) - set(known):
+        parser.error(f"name: got {', '.join(sorted(unknown))}, allowed are all, {', '.join(known)}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and sys.platform != "linux":
         parser.error(f"the memory of a CPU is read from /proc, which Linux has; this is {sys.platform}")
-    for name in options.names:
+    for name in names:
         result = _measured(known[name], device, options.most, options.repeats)
         path = runs_path() / f"bench-{name}-{result['preset']}.json"
         write_atomically(path, json.dumps(result, indent=1).encode())

@@ -11,8 +11,10 @@ import contextlib
 import functools
 import importlib.util
 import numbers
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, ParamSpec
 
@@ -37,22 +39,36 @@ KERNEL_DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf
 OLDEST_COMPILER = (2, 11)
 COMPILES = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= OLDEST_COMPILER
 
-_selected = "auto"
+#: What holds where nothing else was chosen; only the main thread changes it.
+_default = "auto"
+_of_context: ContextVar[str | None] = ContextVar("companion.backend", default=None)
+
+
+def _selected() -> str:
+    return _of_context.get() or _default
 
 
 class _Selection(str):
     """The name of the backend that was just selected; as a context manager it restores the one before."""
 
-    _previous: str
+    _former: str | None  # of the context
+    _former_default: str
 
     def __enter__(self) -> _Selection:
+        global _default
+        if self._former is None and _in_main_thread():
+            _default = self._former_default
+        _of_context.set(str(self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        global _selected
-        _selected = self._previous
+        _of_context.set(self._former)
+
+
+def _in_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
 
 
 def backend(name: str | None = None) -> str | Any:
@@ -81,7 +97,13 @@ def backend(name: str | None = None) -> str | Any:
 
     Notes
     -----
-    The choice holds for the whole process, not for one thread.
+    In a ``with`` statement the choice holds for the block, in this thread or asyncio task alone: tasks that begin
+    inside inherit it, threads do not. Called plainly it holds until the next choice: in the main thread outside of such
+    blocks for the whole program, all threads without a choice of their own included, at once and also those of later;
+    inside a block until its end, in another thread for that thread. Between the call and the beginning of its block,
+    a ``with`` statement of the main thread is a plain call: for that instant threads without a choice see it.
+    A backward pass computes as its forward pass was told to, whoever runs it and when. What was compiled asks
+    each time that it runs.
 
     Examples
     --------
@@ -90,16 +112,19 @@ def backend(name: str | None = None) -> str | Any:
     ...     companion.backend()
     'torch'
     """
-    global _selected
+    global _default
     if name is None:
-        if _selected != "auto":
-            return _selected
+        if (selected := _selected()) != "auto":
+            return selected
         return "kernel" if torch.cuda.is_available() and _launchable() else "torch"
     if name not in BACKENDS:
         raise ValueError(f"backend: got {name!r}, allowed are {', '.join(map(repr, BACKENDS))}")
     selection = _Selection(name)
-    selection._previous = _selected
-    _selected = name
+    selection._former, selection._former_default = _of_context.get(), _default
+    if selection._former is None and _in_main_thread():
+        _default = name
+    else:
+        _of_context.set(name)
     return selection
 
 
@@ -111,19 +136,22 @@ def _launchable() -> bool:
 
 def choose(z: torch.Tensor, operator: proof.Operator) -> str:
     """Who computes this operator for this tensor in eager mode: "torch", "kernel" or "simulator"."""
-    # a fake tensor, from which only shapes are to be learned, has no memory that a kernel could read
-    if _selected == "torch" or z.dtype not in KERNEL_DTYPES or isinstance(z, FakeTensor):
+    selected = _selected()
+    if selected == "auto" and not z.is_cuda:
         return "torch"
-    if _selected == "auto":
-        return "kernel" if z.is_cuda and _launchable() and proof.holds(operator, z.device) else "torch"
-    if _selected == "kernel" and not z.is_cuda:
+    # a fake tensor, from which only shapes are to be learned, has no memory that a kernel could read
+    if selected == "torch" or z.dtype not in KERNEL_DTYPES or isinstance(z, FakeTensor):
+        return "torch"
+    if selected == "auto":
+        return "kernel" if _launchable() and proof.holds(operator, z.device) else "torch"
+    if selected == "kernel" and not z.is_cuda:
         raise RuntimeError(
             f"backend 'kernel': the tensor is on {z.device}, the kernel needs a CUDA device; "
             "move the tensor, or use backend 'auto', 'torch' or 'simulator'"
         )
-    if _selected == "simulator" and z.device.type != "cpu":
+    if selected == "simulator" and z.device.type != "cpu":
         raise RuntimeError(f"backend 'simulator': the tensor is on {z.device}, the simulator needs the CPU")
-    return _selected
+    return selected
 
 
 def overridable(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
@@ -244,7 +272,7 @@ def differentiable(
         def forward(ctx: Any, count: int, *given: Any) -> Tensor:
             result: Tensor
             result, saved = _exactly(forward, given[:count])
-            ctx.count = count
+            ctx.count, ctx.selected = count, _selected()
             ctx.others = [_TENSOR if isinstance(x, Tensor) else x for x in given]
             ctx.save_for_backward(*(x for x in given if isinstance(x, Tensor)), *saved)
             return result
@@ -256,7 +284,11 @@ def differentiable(
             operands, captured, needs = given[: ctx.count], given[ctx.count :], ctx.needs_input_grad[1:]
             if torch.is_grad_enabled() or transformed() or batched(grad) or has_tangent(grad):
                 return None, *_gradients_through(plain, grad, operands, captured, needs)
-            return None, *_exactly(backward, (grad, needs, tuple(tensors), *given))
+            token = _of_context.set(ctx.selected)
+            try:
+                return None, *_exactly(backward, (grad, needs, tuple(tensors), *given))
+            finally:
+                _of_context.reset(token)
 
     seen = plain if compiled is None else compiled
 

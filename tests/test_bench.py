@@ -65,6 +65,34 @@ def test_memory_is_that_of_the_pass() -> None:
     assert 16 <= bench.peak_mebibytes("apa", "published", (2**22,), "float32", "cpu") < 1000
 
 
+def test_with_a_value_per_channel_aglu_holds_three_times_its_input_at_most() -> None:
+    # the result, the gradient and some chunks; the published expression holds seven times its input
+    shape = (64, 64, 32, 32)
+    mebibytes = math.prod(shape) * 4 / 2**20
+    assert bench.peak_mebibytes("apa-channels", "companion", shape, "float32", "cpu") <= 3 * mebibytes
+
+
+def test_without_a_name_the_names_are_listed_and_nothing_is_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "_measured", None)
+    assert bench.main([]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*bench.subjects()]
+
+
+def test_all_means_all_of_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    measured = []
+
+    def note(what: bench.Subject, *_: object) -> dict[str, object]:
+        measured.append(what.name)
+        return {"preset": "cpu", "rows": []}
+
+    monkeypatch.setattr(bench, "_measured", note)
+    monkeypatch.setattr(bench, "runs_path", lambda: tmp_path)
+    assert bench.main(["all"]) == 0
+    assert measured == [*bench.subjects()]
+
+
 def test_every_counted_call_follows_one_of_its_own_and_the_order_changes() -> None:
     called: list[str] = []
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import companion
 from companion import functional, operator
@@ -18,11 +21,19 @@ from companion.apa.kernel import OPERATOR
 from companion.functional import aglu
 from tests.together import together
 
+T = TypeVar("T")
+
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    with companion.backend("auto"):
-        yield
+    assert operator._of_context.get() is None
+    yield
+    companion.backend("auto")
+
+
+def in_another_thread(work: Callable[[], T]) -> T:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
 
 
 @pytest.mark.parametrize("name", ["torch", "kernel", "simulator"])
@@ -45,6 +56,95 @@ def test_it_is_restored_after_an_exception_too() -> None:
     with pytest.raises(ZeroDivisionError), companion.backend("simulator"):
         1 / 0  # noqa: B018
     assert companion.backend() != "simulator"
+
+
+def test_a_plain_choice_of_the_main_thread_holds_for_all_threads() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        for name in ("torch", "simulator"):
+            companion.backend(name)
+            assert pool.submit(companion.backend).result() == name
+
+
+def test_a_with_statement_holds_for_its_own_thread_alone() -> None:
+    companion.backend("torch")
+    with companion.backend("simulator"):
+        assert in_another_thread(companion.backend) == "torch"
+        companion.backend("kernel")
+        assert companion.backend() == "kernel"
+        assert in_another_thread(companion.backend) == "torch"
+    assert companion.backend() == "torch"
+
+
+def test_the_choice_of_another_thread_is_its_own() -> None:
+    companion.backend("torch")
+
+    def work() -> list[str]:
+        companion.backend("simulator")
+        with companion.backend("kernel"):
+            pass
+        return [companion.backend(), in_another_thread(companion.backend)]
+
+    assert in_another_thread(work) == ["simulator", "torch"]
+    assert companion.backend() == "torch"
+
+
+def test_threads_whose_blocks_overlap_do_not_disturb_one_another() -> None:
+    names = ["torch", "simulator"] * 4
+    together = threading.Barrier(len(names))
+
+    def work(name: str) -> set[str]:
+        together.wait()
+        seen = set()
+        for _ in range(200):
+            with companion.backend(name):
+                seen.add(operator.choose(torch.zeros(1), OPERATOR))
+        return seen
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(names)) as pool:
+            assert list(pool.map(work, names)) == [{name} for name in names]
+    finally:
+        sys.setswitchinterval(interval)
+    assert operator._selected() == "auto"
+
+
+def test_tasks_inherit_a_choice_and_keep_their_own() -> None:
+    async def chosen(name: str) -> list[str]:
+        inherited = companion.backend()
+        with companion.backend(name):
+            await asyncio.sleep(0)
+            return [inherited, companion.backend()]
+
+    async def work() -> list[list[str]]:
+        with companion.backend("torch"):
+            return await asyncio.gather(chosen("simulator"), chosen("kernel"))
+
+    assert asyncio.run(work()) == [["torch", "simulator"], ["torch", "kernel"]]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["this thread", "another thread"])
+def test_a_backward_pass_computes_as_its_forward_pass_was_told_to(elsewhere: bool) -> None:
+    seen = []
+
+    def forward(x: Tensor) -> tuple[Tensor, tuple[()]]:
+        return x.exp(), ()
+
+    def backward(grad: Tensor, needs: object, saved: object, x: Tensor) -> tuple[Tensor]:
+        seen.append(companion.backend())
+        return (grad * x.exp(),)
+
+    x = torch.zeros(1, requires_grad=True)
+    with companion.backend("simulator"):
+        y = operator.differentiable(torch.exp, forward, backward)(x)
+    companion.backend("torch")
+    if elsewhere:
+        in_another_thread(y.backward)
+    else:
+        y.backward()
+    assert seen == ["simulator"]
+    assert companion.backend() == "torch"
 
 
 def test_an_unknown_backend_is_refused_and_changes_nothing() -> None:

@@ -135,7 +135,7 @@ def test_measuring_on_another_system_is_refused(
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit):
-        bench.main([])
+        bench.main(["apa"])
     assert "which Linux has; this is darwin" in capsys.readouterr().err
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from companion.apa.layers import AGLU
 from companion.apa.op import aglu
-from companion.bench import Competitor, Subject
+from companion.bench import Competitor, Shape, Subject, step
 
 
 def published(z: Tensor, kappa: Tensor, lam: Tensor) -> Tensor:
@@ -23,6 +24,34 @@ def published_in_float64(z: Tensor, kappa: Tensor, lam: Tensor) -> Tensor:
 def gelu(z: Tensor, kappa: Tensor, lam: Tensor) -> Tensor:
     """PyTorch's own fixed curve, as a floor."""
     return F.gelu(z)
+
+
+def _positive(x: Tensor) -> Tensor:
+    """κ or λ of a channel, about 1, from a drawn number."""
+    return torch.exp(0.3 * x)
+
+
+def ours_by_channel(z: Tensor, kappa: Tensor, lam: Tensor) -> Tensor:
+    """AGLU with κ and λ of their own for each channel."""
+    return aglu(z, _positive(kappa), _positive(lam))
+
+
+def published_by_channel(z: Tensor, kappa: Tensor, lam: Tensor) -> Tensor:
+    """The published expression with κ and λ for each channel."""
+    return published(z, *(_positive(x)[:, None, None] for x in (kappa, lam)))
+
+
+class Published(AGLU):
+    """The module that the published code is."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        return published(z, self.kappa, self.lam)
+
+
+def maps(device: str) -> list[Shape]:
+    """Images × channels × height × width: the stages of a ResNet-20."""
+    images = 128 if device == "cpu" else 2048
+    return [(images, 16, 32, 32), (images, 32, 16, 16), (images, 64, 8, 8)]
 
 
 def shapes(device: str) -> list[tuple[int, ...]]:
@@ -45,4 +74,19 @@ SUBJECTS = (
         shapes,
         parameters=(1.1, 0.7),
     ),
+    Subject(
+        "apa-channels",
+        "AGLU with learnable κ and λ for each channel, forward and backward",
+        (
+            Competitor("companion", ours_by_channel),
+            Competitor("published", published_by_channel),
+            Competitor("companion, compiled", ours_by_channel, compiled=True),
+            Competitor("published, compiled", published_by_channel, compiled=True),
+            Competitor("gelu", gelu),
+        ),
+        maps,
+        tensors=lambda size: (size, (size[1],), (size[1],), size),
+        tiny=(2, 3, 4, 4),
+    ),
+    step("apa-step", "A ResNet-20 with AGLU", companion=AGLU, published=Published, silu=nn.SiLU),
 )

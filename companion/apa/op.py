@@ -60,8 +60,8 @@ def apa(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
     Notes
     -----
     Differentiable twice and more with respect to z, κ and λ. One tensor of z's size is saved: z itself.
-    Inside η, |z| and |κ| count as at most 2⁴⁰ ≈ 1e12 (float64: 2¹⁰⁰ ≈ 1e30), so that nothing overflows on the way to a
-    derivative: a z of 1e-20 with a κ of 1e25 is met by a half.
+    Inside η, the sizes of z and κ count as at most 2⁴⁰ ≈ 1e12 (float64: 2¹⁰⁰ ≈ 1e30), so that nothing overflows on the
+    way to a derivative: a z of 1e-20 with a κ of 1e25 is met by a half.
     Chapter: *APA and AGLU* (``book/mechanisms/apa``), equation ``eq-apa-eta``.
 
     References
@@ -115,8 +115,8 @@ def aglu(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
     -----
     The derivative with respect to λ printed in the paper (Eq. 8) lacks a term; this is the true one.
     Differentiable twice and more with respect to z, κ and λ. One tensor of z's size is saved: z itself.
-    Inside η, |z| and |κ| count as at most 2⁴⁰ ≈ 1e12 (float64: 2¹⁰⁰ ≈ 1e30), so that nothing overflows on the way to a
-    derivative: a z of 1e-20 with a κ of 1e25 is met by a half.
+    Inside η, the sizes of z and κ count as at most 2⁴⁰ ≈ 1e12 (float64: 2¹⁰⁰ ≈ 1e30), so that nothing overflows on the
+    way to a derivative: a z of 1e-20 with a κ of 1e25 is met by a half.
     Chapter: *APA and AGLU* (``book/mechanisms/apa``), equation ``eq-apa-aglu``.
 
     References
@@ -234,40 +234,42 @@ def _gradients_tangent(
     )
 
 
-# --- eager: the lean loop on a CPU, the kernel on a GPU -------------------------------------------------------------
+# --- eager: chunks on a CPU, the kernel on a GPU -------------------------------------------------------------
 
 
-def _forward_eager(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> tuple[Tensor, tuple[()]]:
+def _forward_eager(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> tuple[Tensor, tuple[Tensor, ...]]:
     who = choose(z, kernel.OPERATOR)
     if who != "torch":
         return kernel.forward(z, kappa, lam, gated, simulated=who == "simulator"), ()
-    if _lean(z, kappa, lam):
-        return reference.forward_in_chunks(z, kappa, lam, gated), ()
+    if _in_chunks(z):
+        y, lean = reference.forward_in_chunks(z, kappa, lam, gated)
+        return y, (lean,)
     return _forward(z, kappa, lam, gated), ()
 
 
 def _backward_eager(
     grad: Tensor,
     needs: Sequence[bool],
-    saved: tuple[()],
+    saved: tuple[Tensor, ...],
     z: Tensor,
     kappa: Parameter,
     lam: Parameter,
     gated: bool,
 ) -> tuple[Tensor | None, ...]:
     who = choose(z, kernel.OPERATOR)
+    found: tuple[Tensor | None, ...]
     if who != "torch":
         found = kernel.backward(grad, z, kappa, lam, gated, simulated=who == "simulator")
-    elif _lean(z, kappa, lam):
-        found = reference.backward_in_chunks(grad, z, kappa, lam, gated)
+    elif saved:
+        learned = needs[1] or needs[2]
+        found = reference.backward_in_chunks(grad, z, kappa, lam, gated, bool(saved[0]), learned)
     else:
         return *_backward(grad, z, kappa, lam, gated), None
     return *(g if isinstance(x, Tensor) else None for g, x in zip(found, (z, kappa, lam), strict=True)), None
 
 
-def _lean(z: Tensor, kappa: Parameter, lam: Parameter) -> bool:
-    scalar = all(not isinstance(p, Tensor) or p.ndim == 0 for p in (kappa, lam))
-    return scalar and z.device.type == "cpu" and z.dtype != torch.float64
+def _in_chunks(z: Tensor) -> bool:
+    return z.device.type == "cpu" and z.dtype != torch.float64 and z.numel() > 0
 
 
 # --- autograd ----------------------------------------------------------------------------------------------------

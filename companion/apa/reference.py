@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -251,122 +251,254 @@ def second(c: Curve, gated: bool) -> Second:
 
 # --- float32 on a CPU, in chunks ---------------------------------------------------------------------------------
 
-#: Elements per chunk: the float32 buffers of one chunk stay in the cache, and two threads still share the work.
-CHUNK = 2**18
+#: Elements per chunk and thread: a chunk's buffers stay in the cache, and a pass over it takes longer than its call.
+CHUNK = 2**16
 
 #: Where the lean formulas hold: nothing overflows or becomes subnormal on the way. Backward, λ² divides at the end.
 LEAN_LAM = (2.0**-6, 2.0**10)
 LEAN_A = 80.0
 
-#: ln(1+t) − t/(1+t) = x²(1/2 + x/3 + x²/4 + …) with x = t/(1+t): least-squares cubic on [0, 0.09], relative error 2e-7.
-LEAN_THRESHOLD = 0.085
-_CUBIC_X = (0.49999989775, 0.33336928567, 0.24803916063, 0.23359896991)
+#: Where η itself might become subnormal, its root is kept larger, by exp(SHIFT).
+SHIFT = 20.0
+
+#: ln(1+t) − t/(1+t) = x²(1/2 + x/3 + x²/4 + …) with x = t/(1+t): least-squares cubic on [0, 0.17], relative error 3e-6.
+LEAN_THRESHOLD = 0.17
+_CUBIC_X = tuple(torch.tensor(c) for c in (0.49999854889, 0.33360771826, 0.24208472163))
+_SLOPE_X = 0.27018573525
+
+#: The mean of ln(1+t) − x from which on its sum may be the difference of two: 1 + t is rounded to 6e-8.
+LEAN_MEAN = 2.0**-6
+
+#: A channel with this many elements makes a row of its own; shorter ones share a row.
+LONG = 256
 
 
-class _Workspace:
-    """The buffers of one call, as long as its first and longest chunk."""
+class Pieces(NamedTuple):
+    """How z is taken apart along a first dimension, with what κ and λ are beside it.
 
-    def __init__(self, z: Tensor, buffers: int) -> None:
-        size = min(CHUNK, z.numel())
-        self._buffers = [torch.empty(size, dtype=torch.float32) for _ in range(buffers)]
+    With numbers, z is a vector. With a value per channel it is a matrix: the parameters are a column where a row has
+    one channel's elements, and a row where it has all channels, of one sample or of more.
+    """
 
-    def __call__(self, length: int) -> list[Tensor]:
-        return [buffer[:length] for buffer in self._buffers]
+    shape: tuple[int, ...]
+    spread: tuple[int, int, int]  # the channels among what the parameters lie beside
+    kappa: Parameter
+    lam: Parameter
+
+    @classmethod
+    def of(cls, z: Tensor, kappa: Parameter, lam: Parameter) -> Pieces:
+        many = [p.shape for p in (kappa, lam) if isinstance(p, Tensor) and p.numel() > 1]
+        if not many:
+            return cls((z.numel(),), (1, 1, 1), float(kappa), float(lam))
+        dim = next(d for d, size in enumerate(many[0]) if size > 1)
+        outer, channels, inner = z.shape[:dim].numel(), z.shape[dim], z.shape[dim + 1 :].numel()
+        shape, spread, beside = (outer * channels, inner), (outer, channels, 1), (-1, 1)
+        if inner < LONG:
+            # what a row costs at its beginning counts for little in 512 elements
+            samples = math.gcd(outer, 2 ** (2 * LONG // (channels * inner)).bit_length())
+            shape, beside = (outer // samples, samples * channels * inner), (1, -1)
+            spread = (samples, channels, inner)
+        parameters = (
+            torch.as_tensor(p, dtype=torch.float32).reshape(-1, 1).expand(spread).reshape(beside) for p in (kappa, lam)
+        )
+        return cls(shape, spread, *parameters)
+
+    def chunks(self) -> Iterator[slice]:
+        """Of the first dimension."""
+        length = self._longest()
+        return (slice(start, start + length) for start in range(0, self.shape[0], length))
+
+    def _longest(self) -> int:
+        # torch's threads share each chunk
+        return min(self.shape[0], max(1, CHUNK * torch.get_num_threads() // math.prod(self.shape[1:])))
+
+    def buffers(self, count: int) -> list[Tensor]:
+        """In float32, for the longest chunk."""
+        return [torch.empty(self._longest(), *self.shape[1:]) for _ in range(count)]
+
+    def beside(self, chunk: slice, *parameters: Any) -> list[Any]:
+        """What of the parameters, or of their gradients, lies beside a chunk."""
+        column = isinstance(self.kappa, Tensor) and len(self.kappa) > 1
+        return [p[chunk] for p in parameters] if column else [*parameters]
+
+    def gradient(self, sums: Parameter, parameter: Parameter) -> Tensor | None:
+        """That of a parameter, from the sums beside the chunks."""
+        if not isinstance(parameter, Tensor):
+            return None
+        if not isinstance(sums, Tensor):
+            return torch.tensor(sums).view(parameter.shape)
+        per_channel = sums.view(self.spread).sum((0, 2))
+        return (per_channel if parameter.numel() > 1 else per_channel.sum()).view(parameter.shape)
 
 
-def _chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Equal flat pieces of contiguous tensors."""
-    return zip(*(torch.split(x.view(-1), CHUNK) for x in tensors), strict=True)
+class Lean:
+    """The lean formulas of a chunk, with numbers κ and λ or with tensors that broadcast against it."""
+
+    def __init__(self, kappa: Parameter, lam: Parameter) -> None:
+        self.kappa, self.lam = kappa, lam
+        lowest, highest = (x.item() for x in lam.aminmax()) if isinstance(lam, Tensor) else (lam, lam)
+        self._lowest_lam = lowest
+        # so κz is no limited product: the bounds of curve() hold for every element, whatever else is in its chunk
+        limit = LIMITS[torch.float32].largest
+        smallest, largest = (
+            (x.item() for x in kappa.abs().aminmax()) if isinstance(kappa, Tensor) else 2 * (abs(kappa),)
+        )
+        self._holds = LEAN_LAM[0] <= lowest and highest <= LEAN_LAM[1] and LEAN_A / limit < smallest <= largest <= limit
+        if self._holds:
+            self._log_lam = lam.log() if isinstance(lam, Tensor) else torch.tensor(math.log(lam))
+            self._exponent, self.slope = -0.5 / lam, kappa / lam
+
+    def shift(self, x: Tensor) -> float | None:
+        """What ln √η gets added, so that products with η become no subnormal numbers: 0, mostly.
+
+        None where the lean formulas do not hold: NaN and infinities are among it.
+        """
+        if not self._holds:
+            return None
+        if isinstance(self.kappa, Tensor):
+            lowest, highest = (a.item() for a in torch.aminmax(x * self.kappa))
+        else:
+            lowest, highest = sorted(self.kappa * a.item() for a in torch.aminmax(x))
+        if not max(-lowest, highest) < LEAN_A:
+            return None
+        # −ln η is largest for the smallest a and λ
+        return 0.0 if math.log1p(self._lowest_lam * math.exp(-lowest)) < LEAN_A * self._lowest_lam else SHIFT
+
+    def t(self, x: Tensor, out: Tensor) -> Tensor:
+        """t = exp(ln λ − κz)."""
+        if isinstance(self.kappa, Tensor):
+            torch.sub(self._log_lam, torch.mul(x, self.kappa, out=out), out=out)
+        else:
+            torch.add(self._log_lam, x, alpha=-self.kappa, out=out)
+        return out.exp_()
+
+    def root_eta(self, log_u: Tensor, shift: float, out: Tensor) -> Tensor:
+        """√η = exp(−ln(1+t) / 2λ), times exp(shift)."""
+        torch.mul(log_u, self._exponent, out=out)
+        return (out.add_(shift) if shift else out).exp_()
+
+    def through(self, r: Tensor, vq: Tensor, gated: bool, out: Tensor) -> Tensor:
+        """∂z: r + κ v q of zη, κ v q of η."""
+        if not gated:
+            return torch.mul(vq, self.slope, out=out)
+        if isinstance(self.slope, Tensor):
+            return torch.addcmul(r, vq, self.slope, out=out)
+        return torch.add(r, vq, alpha=self.slope, out=out)
 
 
-def _is_lean(x: Tensor, kappa: float, lam: float) -> bool:
-    """Whether the lean formulas hold on this chunk; NaN and infinities answer no."""
-    if not LEAN_LAM[0] <= lam <= LEAN_LAM[1]:
-        return False
-    lowest, highest = torch.aminmax(x)
-    largest = max(-lowest.item(), highest.item())
-    # the bounds of curve() hold here, too: an element's value does not depend on the others of its chunk
-    return max(abs(kappa), largest) <= LIMITS[torch.float32].largest and abs(kappa) * largest < LEAN_A
+def _lean_D(fraction: Tensor, log_u: Tensor, out: Tensor, mask: Tensor) -> Tensor:
+    """λ² D = ln(1+t) − x, or its series where that cancels; ``log_u`` is overwritten."""
+    torch.add(_CUBIC_X[2], fraction, alpha=_SLOPE_X, out=out)
+    torch.addcmul(_CUBIC_X[1], out, fraction, out=out)
+    torch.addcmul(_CUBIC_X[0], out, fraction, out=out)
+    out.mul_(fraction).mul_(fraction)
+    return out.lerp_(log_u.sub_(fraction), torch.gt(fraction, LEAN_THRESHOLD, out=mask))
 
 
-def _lean_gate(x: Tensor, kappa: float, lam: float, t: Tensor, log_u: Tensor, root_eta: Tensor) -> None:
-    # t = λ e^(−κz); eager torch has a faster exp2 than exp
-    torch.mul(x, -kappa * LOG2E, out=t).exp2_().mul_(lam)
-    # ln(1+t)
-    torch.log1p(t, out=log_u)
-    # √η = exp(−ln(1+t) / 2λ)
-    torch.mul(log_u, -0.5 * LOG2E / lam, out=root_eta).exp2_()
+def _sum_D(v: Tensor, fraction: Tensor, log_u: Tensor, buffer: Tensor) -> float:
+    """Σ v λ² D: the difference of two sums, unless too much of it would cancel."""
+    size = torch.abs(v, out=buffer)
+    if torch.dot(size, log_u).item() - torch.dot(size, fraction).item() >= LEAN_MEAN * size.sum().item():
+        return torch.dot(v, log_u).item() - torch.dot(v, fraction).item()
+    return torch.dot(v, _lean_D(fraction, log_u, buffer, torch.empty_like(v))).item()
 
 
-def _store(value: Tensor, factor: Tensor, out: Tensor) -> None:
-    """out = value · factor in float32, rounded once to the dtype of ``out``; ``value`` is overwritten."""
-    if out.dtype == torch.float32:
-        torch.mul(value, factor, out=out)
-    else:
-        out.copy_(value.mul_(factor))
+def _sum_beside(terms: Tensor | float, parameter: Parameter) -> Tensor | float:
+    """What of a chunk's terms belongs to each value of a parameter."""
+    if not isinstance(terms, Tensor):
+        return terms
+    return terms.sum_to_size(parameter.shape) if isinstance(parameter, Tensor) else terms.sum().item()
 
 
-def forward_in_chunks(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> Tensor:
-    """η or zη of a CPU tensor with scalar parameters, float32 inside.
+def forward_in_chunks(z: Tensor, kappa: Parameter, lam: Parameter, gated: bool) -> tuple[Tensor, Tensor]:
+    """η or zη of a CPU tensor, float32 inside; and whether the lean formulas held everywhere, without a shift.
 
     Reading the parameters costs nothing on a CPU in eager mode; traced code does not come here.
     """
-    k, m = float(kappa), float(lam)
     z = z.contiguous()
     y = torch.empty_like(z)
-    workspace = _Workspace(z, 3)
-    for z_chunk, out in _chunks(z, y) if z.numel() else ():
-        x = z_chunk.float()
-        if not _is_lean(x, k, m):
-            out.copy_(value(x, curve(x, k, m), gated))
+    pieces = Pieces.of(z, kappa, lam)
+    inputs, outputs = z.view(pieces.shape), y.view(pieces.shape)
+    short = z.dtype != torch.float32
+    buffers = pieces.buffers(3 if short else 1)
+    ordinary = True
+    for chunk in pieces.chunks():
+        x, out = inputs[chunk], outputs[chunk]
+        root_eta, *wide = (buffer[: len(x)] for buffer in buffers)
+        if short:
+            x = wide[0].copy_(x)
+        at = pieces.beside(chunk, pieces.kappa, pieces.lam)
+        lean = Lean(*at)
+        shift = lean.shift(x)
+        ordinary &= shift == 0
+        if shift is None:
+            out.copy_(value(x, curve(x, *at), gated))
             continue
-        t, log_u, root_eta = workspace(x.numel())
-        _lean_gate(x, k, m, t, log_u, root_eta)
-        _store(torch.mul(x, root_eta, out=t) if gated else t.copy_(root_eta), root_eta, out)
-    return y
+        result = wide[1] if short else out
+        # ln(1+t): torch's log1p takes four times as long, and the value does not gain by it
+        log_u = lean.t(x, result).add_(1.0).log_()
+        lean.root_eta(log_u, 0.0, root_eta)
+        torch.mul(torch.mul(x, root_eta, out=result) if gated else root_eta, root_eta, out=result)
+        if short:
+            out.copy_(result)
+    return y, torch.tensor(ordinary)
 
 
 def backward_in_chunks(
-    grad: Tensor, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of z, κ and λ (float32, 0-d) of a CPU tensor with scalar parameters."""
-    k, m = float(kappa), float(lam)
+    grad: Tensor, z: Tensor, kappa: Parameter, lam: Parameter, gated: bool, ordinary: bool, learned: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The gradients of z and, if they are ``learned``, of κ and λ (float32) of a CPU tensor."""
     z, grad = z.contiguous(), grad.contiguous()
     grad_z = torch.empty_like(z)
-    workspace = _Workspace(z, 6)
-    sum_kappa = sum_lam = 0.0
-    for z_chunk, grad_chunk, out in _chunks(z, grad, grad_z) if z.numel() else ():
-        x, g = z_chunk.float(), grad_chunk.float()
-        if not _is_lean(x, k, m):
-            f = first(curve(x, k, m), gated)
+    pieces = Pieces.of(z, kappa, lam)
+    inputs, incoming, outputs = (x.view(pieces.shape) for x in (z, grad, grad_z))
+    short = z.dtype != torch.float32
+    buffers = pieces.buffers(6 if short else 4)
+    sums: list[Any] = [torch.zeros_like(p) if isinstance(p, Tensor) else 0.0 for p in (pieces.kappa, pieces.lam)]
+    for chunk in pieces.chunks():
+        x, g, out = inputs[chunk], incoming[chunk], outputs[chunk]
+        fraction, log_u, v, D, *wide = (buffer[: len(x)] for buffer in buffers)
+        if short:
+            x, g = wide[0].copy_(x), wide[1].copy_(g)
+        at = pieces.beside(chunk, pieces.kappa, pieces.lam)
+        lean = Lean(*at)
+        found: list[Any] = [0.0, 0.0]
+        shift = 0.0 if ordinary else lean.shift(x)
+        if shift is None:
+            f = first(curve(x, *at), gated)
             out.copy_(g * f.z)
-            sum_kappa += torch.dot(g, f.kappa).item()
-            sum_lam += torch.dot(g, f.lam).item()
-            continue
-        fraction, log_u, root_eta, r, y, D = workspace(x.numel())
-        _lean_gate(x, k, m, fraction, log_u, root_eta)
-        # x = t/(1+t) = λq
-        torch.add(fraction, 1.0, out=y)
-        fraction.div_(y)
-        # λ² D = ln(1+t) − t/(1+t), or its series below the threshold
-        torch.sub(log_u, fraction, out=D)
-        torch.add(torch.tensor(_CUBIC_X[2]), fraction, alpha=_CUBIC_X[3], out=log_u)
-        torch.addcmul(torch.tensor(_CUBIC_X[1]), log_u, fraction, out=log_u)
-        torch.addcmul(torch.tensor(_CUBIC_X[0]), log_u, fraction, out=log_u)
-        log_u.mul_(fraction).mul_(fraction)
-        torch.gt(fraction, LEAN_THRESHOLD, out=y)
-        torch.lerp(log_u, D, y, out=D).mul_(root_eta)
-        # r = g √η
-        torch.mul(g, root_eta, out=r)
-        torch.mul(x, fraction, out=y)
-        if gated:
-            # ∂z: r (1 + κ z q) √η,   ∂κ: r z (z q) √η,   ∂λ: r z D √η
-            torch.addcmul(r, r, y, value=k / m, out=fraction)
-            r.mul_(x)
+            found = [_sum_beside(g * f.kappa, at[0]), _sum_beside(g * f.lam, at[1])]
         else:
-            # ∂z: r κ q √η,   ∂κ: r (z q) √η,   ∂λ: r D √η
-            fraction.mul_(r).mul_(k / m)
-        _store(fraction, root_eta, out)
-        sum_kappa += torch.dot(r, y.mul_(root_eta)).item() / m
-        sum_lam += torch.dot(r, D).item() / m / m
-    return grad_z, torch.tensor(sum_kappa), torch.tensor(sum_lam)
+            # x = t/(1+t) = λq
+            lean.t(x, fraction)
+            torch.add(fraction, 1.0, out=log_u)
+            fraction.div_(log_u)
+            log_u.log_()
+            # r = g η
+            root_eta = lean.root_eta(log_u, shift, v)
+            r = torch.mul(g, root_eta, out=g if short else out).mul_(root_eta)
+            # of zη   ∂z: r + κ v q,   ∂κ: z v q,   ∂λ: v D   with v = r z
+            # of η    ∂z: κ v q,       ∂κ: z v q,   ∂λ: v D   with v = r
+            by_channel = isinstance(lean.lam, Tensor)
+            if learned and by_channel:
+                _lean_D(fraction, log_u, D, v)
+            v = torch.mul(r, x, out=v) if gated else r
+            scale = math.exp(-2 * shift)
+            if learned:
+                of_lam = D.mul_(v) if by_channel else _sum_D(v, fraction, log_u, D)
+                found[1] = _sum_beside(of_lam, lean.lam) * (scale / lean.lam / lean.lam)
+            fraction.mul_(v)
+            if learned:
+                of_kappa = torch.mul(fraction, x, out=D) if by_channel else torch.dot(fraction, x).item()
+                found[0] = _sum_beside(of_kappa, lean.lam) * (scale / lean.lam)
+            result = lean.through(r, fraction, gated, g if short else out)
+            if shift:
+                result.mul_(scale)
+            if short:
+                out.copy_(result)
+        for i, beside in enumerate(pieces.beside(chunk, *sums)):
+            if isinstance(beside, Tensor):
+                beside += found[i]
+            else:
+                sums[i] += found[i]
+    return grad_z, pieces.gradient(sums[0], kappa), pieces.gradient(sums[1], lam)

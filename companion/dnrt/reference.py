@@ -82,14 +82,24 @@ def value(x: Tensor, weight: Tensor, bias: Tensor, gate: Callable[[Tensor], Tens
 
 # --- in chunks ---------------------------------------------------------------------------------------------------
 
-#: Elements per chunk: its buffers stay in the cache, and two threads still share the work.
-CHUNK = 2**17
+#: Elements per chunk and thread: its buffers stay in the cache, and a pass over it takes longer than its call.
+CHUNK = 2**16
+
+
+def _many(x: Tensor) -> int:
+    """Outer elements of a chunk."""
+    return max(1, CHUNK * torch.get_num_threads() // x[0].numel())
 
 
 def _chunks(x: Tensor) -> Iterator[slice]:
-    outer, length, inner = x.shape
-    many = max(1, CHUNK // (length * inner))
-    return (slice(start, start + many) for start in range(0, outer, many))
+    many = _many(x)
+    return (slice(start, start + many) for start in range(0, x.shape[0], many))
+
+
+def _buffers(count: int, x: Tensor, dtype: torch.dtype) -> list[Tensor]:
+    """As long as the longest chunk."""
+    shape = min(_many(x), x.shape[0]), *x.shape[1:]
+    return [torch.empty(shape, dtype=dtype, device=x.device) for _ in range(count)]
 
 
 def _offset(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -102,21 +112,27 @@ def _offset(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def forward_in_chunks(x: Tensor, weight: Tensor, bias: Tensor, gate: str) -> tuple[Tensor, Tensor]:
     """y, and the offsets (outer, 1, inner)."""
     dtype = compute_dtype(x.dtype)
+    short = x.dtype != dtype
     y, offsets = torch.empty_like(x), torch.empty(x.shape[0], 1, x.shape[2], dtype=dtype, device=x.device)
+    zero, buffers = weight.new_zeros(()), _buffers(1 + short, x, dtype)
     for chunk in _chunks(x):
-        of_chunk, out = x[chunk].to(dtype), y[chunk]
+        of_chunk, out = x[chunk], y[chunk]
+        s, *wide = (buffer[: len(out)] for buffer in buffers)
+        if short:
+            of_chunk = wide[0].copy_(of_chunk)
         offset = _offset(of_chunk, weight, bias)
         offsets[chunk] = offset
+        share = 1.0
         if gate == "gelu":
             # Φ(u) = erfc(−u/√2)/2
-            s = torch.add(offset * -PER_ROOT_2, of_chunk, alpha=-PER_ROOT_2).erfc_().mul_(0.5)
+            torch.add(offset * -PER_ROOT_2, of_chunk, alpha=-PER_ROOT_2, out=s).erfc_()
+            share = 0.5
         else:
-            u = of_chunk + offset
-            s = u.sigmoid_() if gate == "silu" else u.clamp_(0, 1).ceil_()
-        if out.dtype == dtype:
-            torch.mul(of_chunk, s, out=out)
-        else:
-            out.copy_(s.mul_(of_chunk))
+            torch.add(of_chunk, offset, out=s)
+            s = s.sigmoid_() if gate == "silu" else s.clamp_(0, 1).ceil_()
+        torch.addcmul(zero, of_chunk, s, value=share, out=s if short else out)
+        if short:
+            out.copy_(s)
     return y, offsets
 
 
@@ -125,30 +141,35 @@ def backward_in_chunks(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, weight and bias; those of the parameters in the dtype of the computation."""
     dtype, dx = weight.dtype, torch.empty_like(x)
+    short = x.dtype != dtype
     dweight, dbias = torch.zeros_like(weight), weight.new_zeros(1)
+    constant, buffers = weight.new_tensor(LN_PER_ROOT_2_PI), _buffers(5 if short else 3, x, dtype)
     for chunk in _chunks(x):
-        g, of_chunk, out, offset = grad[chunk].to(dtype), x[chunk].to(dtype), dx[chunk], offsets[chunk]
+        g, of_chunk, out, offset = grad[chunk], x[chunk], dx[chunk], offsets[chunk]
+        h, s, slope, *wide = (buffer[: len(out)] for buffer in buffers)
+        if short:
+            g, of_chunk = wide[0].copy_(g), wide[1].copy_(of_chunk)
         if gate == "relu":
-            out.copy_((of_chunk + offset).clamp_(0, 1).ceil_().mul_(g))
+            out.copy_(torch.add(of_chunk, offset, out=s).clamp_(0, 1).ceil_().mul_(g))
             continue
-        h = torch.mul(g, of_chunk)
+        torch.mul(g, of_chunk, out=h)
         if gate == "gelu":
             # v = −u/√2,  h = g x φ(u) with φ(u) = e^(−v²)/√(2π),  g s = g erfc(v)/2
-            v = torch.add(offset * -PER_ROOT_2, of_chunk, alpha=-PER_ROOT_2)
-            h.mul_(torch.addcmul(v.new_tensor(LN_PER_ROOT_2_PI), v, v, value=-1).exp_())
+            v = torch.add(offset * -PER_ROOT_2, of_chunk, alpha=-PER_ROOT_2, out=s)
+            h.mul_(torch.addcmul(constant, v, v, value=-1, out=slope).exp_())
             s, share = v.erfc_(), 0.5
         else:
             # h = g x s (1 − s)
-            s, share = (of_chunk + offset).sigmoid_(), 1.0
+            torch.add(of_chunk, offset, out=s).sigmoid_()
+            share = 1.0
             h.mul_(s)
-            torch.addcmul(h, h, s, value=-1, out=h)
+            h.addcmul_(h, s, value=-1)
         H = h.sum(1, keepdim=True)
         # g s + h + w H
-        total = torch.addcmul(h, g, s, value=share, out=h)
-        if out.dtype == dtype:
-            torch.addcmul(total, weight[:, None], H, out=out)
-        else:
-            out.copy_(total.addcmul_(weight[:, None], H))
+        h.addcmul_(g, s, value=share)
+        torch.addcmul(h, weight[:, None], H, out=h if short else out)
+        if short:
+            out.copy_(h)
         if x.shape[2] == 1:
             dweight.addmv_(of_chunk[:, :, 0].t(), H[:, 0, 0])
         else:

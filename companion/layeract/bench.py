@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from companion.bench import Competitor, Subject
+from companion.bench import Competitor, Subject, step
+from companion.layeract.layers import LASiLU
 from companion.layeract.op import la_silu
 
 
@@ -15,6 +16,13 @@ def published(y: Tensor) -> Tensor:
     mean = y.mean(1, keepdim=True)
     variance = y.var(1, correction=0, keepdim=True)
     return y * torch.sigmoid((y - mean) / torch.sqrt(variance + 1e-5))
+
+
+class Published(nn.Module):
+    """The published expression over all but the first dimension."""
+
+    def forward(self, y: Tensor) -> Tensor:
+        return published(y.flatten(1)).view(y.shape)
 
 
 def layer_norm_silu(y: Tensor) -> Tensor:
@@ -44,4 +52,5 @@ SUBJECTS = (
         ),
         shapes,
     ),
+    step("layeract-step", "A ResNet-20 with LA-SiLU", companion=LASiLU, published=Published, silu=nn.SiLU),
 )

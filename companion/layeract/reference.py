@@ -89,13 +89,14 @@ def tangent(t: Tensor, y: Tensor, hard: bool, alpha: float, unbiased: bool) -> T
 
 # --- float32 on a CPU, in chunks of rows -------------------------------------------------------------------------
 
-#: Elements per chunk: the float32 buffers of one chunk stay in the cache, and two threads still share the work.
-CHUNK = 2**18
+#: Elements per chunk and thread: its float32 buffers stay in the cache, and a pass over it takes longer than its call.
+CHUNK = 2**16
 
 
 def _chunks(y: Tensor) -> Iterator[slice]:
     """Runs of whole rows; torch's row kernels share the rows of a run among the threads."""
-    length = max(CHUNK // y.shape[1], torch.get_num_threads())
+    threads = torch.get_num_threads()
+    length = max(CHUNK * threads // y.shape[1], threads)
     return (slice(start, start + length) for start in range(0, y.shape[0], length))
 
 

@@ -15,6 +15,7 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.nn import functional as F
 
 import companion
+from companion.apa import reference
 from companion.apa.reference import CHUNK
 from companion.functional import aglu, apa
 from tests.together import together
@@ -283,6 +284,47 @@ def test_a_tensor_longer_than_a_chunk(backend: str, device: str) -> None:
     got = [y, *torch.autograd.grad(y, (z, kappa, lam), g)]
     for one, other in zip(got, exact(aglu, z, kappa, lam, g), strict=True):
         torch.testing.assert_close(one.double().cpu(), other, rtol=2e-5, atol=1e-6)
+
+
+#: Rows of one channel; rows with the channels of one sample, of two, of a whole chunk and more; channels last.
+IN_CHUNKS = [((3, 5, 300), 1), ((3, 40, 20), 1), ((6, 200), 1), ((70, 4), 1), ((2, 9, 7, 3), -1), ((300, 5), 0)]
+
+
+@pytest.mark.parametrize("form", ["channels", "mixed"])
+@pytest.mark.parametrize(("shape", "dim"), IN_CHUNKS, ids=str)
+def test_channels_in_chunks(
+    function: Callable[..., Tensor], form: str, shape: tuple[int, ...], dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "CHUNK", 700)
+    z = torch.randn(shape)
+    z.view(-1)[-1] = -90.0  # the last chunk is not lean
+    z.requires_grad_()
+    kappa, lam = parameters(form, shape[dim])
+    g = torch.rand_like(z)
+    y = function(z, kappa, lam, dim)
+    got = [y, *torch.autograd.grad(y, (z, kappa, lam), g)]
+    for one, other in zip(got, exact(function, z, kappa, lam, g, dim), strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kappa", [1.0, torch.tensor(1.0), torch.ones(3)], ids=["number", "scalar", "channels"])
+def test_gradients_of_what_is_learned_alone(kappa: float | Tensor) -> None:
+    z = torch.randn(4, 3, requires_grad=True)
+    (alone,) = torch.autograd.grad(aglu(z, kappa, 0.5).sum(), z)
+    learned = torch.ones(3, requires_grad=True)
+    both = torch.autograd.grad(aglu(z, learned, 0.5).sum(), (z, learned))
+    torch.testing.assert_close(alone, both[0])
+
+
+def test_the_sum_for_lambda_is_right_where_its_terms_nearly_cancel() -> None:
+    # ln(1+t) and t/(1+t) are equal to three digits, and the terms have both signs
+    z, g = torch.rand(5000) + 4, torch.randn(5000)
+    kappa, lam = (torch.tensor(p, requires_grad=True) for p in (1.2, 0.3))
+    z.requires_grad_()
+    got = torch.autograd.grad(aglu(z, kappa, lam), lam, g)[0].double()
+    other = exact(aglu, z, kappa, lam, g)[3]
+    size = exact(aglu, z, kappa, lam, g.abs())[3]
+    assert abs(got - other) <= 1e-5 * size
 
 
 def test_the_same_input_gives_the_same_bits(

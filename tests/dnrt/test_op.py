@@ -252,7 +252,7 @@ def test_bad_input(given: tuple[Any, ...], options: dict[str, Any], error: type[
         raa(*given, **options)
 
 
-def test_the_backward_pass_may_be_computed_by_another() -> None:
+def test_the_backward_pass_may_come_after_another_choice() -> None:
     x, weight, bias = (each.requires_grad_() for each in operands((3, 8), -1))
     with companion.backend("simulator" if simulator.available() else "torch"):
         y = raa(x, weight, bias)
