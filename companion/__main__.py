@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 
@@ -72,6 +73,8 @@ def _count(arguments: Sequence[str]) -> int:
         shape = tuple(int(size) for size in options.input.split(","))
         model = _model(options.model)
         if options.replace:
+            if wrong := [pair for pair in options.replace if pair.count("=") != 1]:
+                parser.error(f"--replace: got {wrong[0]!r}, allowed is OLD=NEW, such as relu=aglu")
             pairs = dict(pair.split("=") for pair in options.replace)
             model = companion.replace_activations(model, pairs, shape)
             print(model.replaced, end="\n\n")
@@ -100,7 +103,9 @@ def _model(name: str) -> nn.Module:
         from torchvision import models
 
         if name in models.list_models():
-            found: nn.Module = models.get_model(name)
+            # by default, parts of a network for segmentation or detection would be downloaded
+            options = inspect.signature(models.get_model_builder(name)).parameters
+            found: nn.Module = models.get_model(name, **{key: None for key in ("weights_backbone",) if key in options})
             return found
     if importlib.util.find_spec("timm"):
         import timm

@@ -45,12 +45,15 @@ def rehearse(model: nn.Module, work: Callable[[nn.Module], T]) -> T:
     try:
         # deepcopy takes for copied what is in its memory: the copy holds no numbers.
         tensors = [*model.parameters(), *model.buffers()]
-        replica = copy.deepcopy(model, {id(tensor): _without_numbers(tensor, mode) for tensor in tensors}).eval()
+        replica = copy.deepcopy(model, {id(tensor): _without_numbers(tensor, mode) for tensor in tensors})
+        replica.eval()  # what it returns is up to the network
         with _silent(fake_tensor.log), mode, torch.no_grad():
             return work(replica)
     except Exception:  # torch has many for what is impossible without numbers, and libraries add theirs
+        replica = copy.deepcopy(model)
+        replica.eval()
         with torch.no_grad():
-            return work(copy.deepcopy(model).eval())
+            return work(replica)
 
 
 @contextlib.contextmanager

@@ -200,10 +200,12 @@ def parameter_groups(
         raise ValueError(f"decay is {decay!r}; allowed are all, kernels")
     exempt: set[nn.Parameter] = set()
     for module in model.modules():
-        listed = getattr(module, "no_weight_decay", ())
+        # its own or its class's: a compiled module would answer for the one inside
+        listed = vars(module).get("no_weight_decay", getattr(type(module), "no_weight_decay", ()))
         if callable(listed):
+            method: Any = module.no_weight_decay
             below = dict(module.named_parameters(remove_duplicate=False))
-            exempt.update(below[name] for name in listed() if name in below)
+            exempt.update(below[name] for name in method() if name in below)
             listed = ()
         for name in listed:
             own = dict(module.named_parameters(recurse=False, remove_duplicate=False))

@@ -547,6 +547,14 @@ def test_activations_with_learned_parameters_need_no_numbers(monkeypatch: pytest
         count(AGLU(7), (6,))
 
 
+def test_a_network_whose_train_returns_nothing_is_counted() -> None:
+    class Frozen(nn.Linear):
+        def train(self, mode: bool = True) -> None:  # type: ignore[override]
+            super().train(mode)
+
+    assert count(Frozen(4, 3), (4,)).flops == linear_flops(4, 3)
+
+
 def test_an_error_in_the_network_comes_through_and_nothing_is_left_behind() -> None:
     with pytest.raises(ValueError, match=r"model: module '1', a Linear, cannot take \(1, 4\) \(RuntimeError: .*"):
         count(nn.Sequential(nn.ReLU(), nn.Linear(3, 3)), (4,))

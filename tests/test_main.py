@@ -8,7 +8,7 @@ import sys
 import pytest
 from torch import nn
 
-from companion.__main__ import COMMANDS, main
+from companion.__main__ import COMMANDS, _model, main
 
 
 def own() -> nn.Module:
@@ -28,12 +28,21 @@ def test_a_network_is_counted_by_its_name(capsys: pytest.CaptureFixture[str]) ->
     assert table[:2] == ["ReLU → AGLU(num_parameters=1, dim=1, init='near_one'): 1", "parameters: 23 → 25"]
 
 
+def test_nothing_is_downloaded_for_parts_of_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a download")
+
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", download)
+    assert isinstance(_model("lraspp_mobilenet_v3_large"), nn.Module)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("count", "resnet19"), "model: got 'resnet19', allowed is the name of a network of torchvision or timm"),
         (("count", "squeezenet1_1", "--replace", "gelu=aglu"), "model: SqueezeNet holds no GELU to replace"),
         (("count", "squeezenet1_1", "--input", "x"), "invalid literal for int"),
+        (("count", "squeezenet1_1", "--replace", "relu"), "--replace: got 'relu', allowed is OLD=NEW"),
         (("bench", "nothing"), "name: got nothing, allowed are"),
         (("guess",), "invalid choice: 'guess'"),
     ],

@@ -102,6 +102,11 @@ def test_a_method_may_list_names_as_timm_does() -> None:
     assert [id(p) for p in spared["params"]] == [id(model[0].position), id(model[0].layer.bias)]
 
 
+def test_a_compiled_module_lists_nothing_itself() -> None:
+    decayed, spared = parameter_groups(nn.Sequential(torch.compile(Exempting()), nn.Linear(2, 2)), 0.1)
+    assert [len(group["params"]) for group in (decayed, spared)] == [3, 1]
+
+
 def test_the_decay_of_kernels_spares_biases_of_any_shape_and_normalisations():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), DACConv2d(2, 3, 3), nn.Flatten(), DACLinear(3, 2))
     decayed, spared = parameter_groups(model, 1e-4, "kernels")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -190,7 +191,7 @@ def _hand_over_hooks(old: nn.Module, new: nn.Module) -> None:
     """The hooks of a module that goes, for the one that comes."""
     for name, value in vars(old).items():
         if name.startswith(("_forward", "_backward")) and "hooks" in name:
-            vars(new)[name] = value
+            vars(new)[name] = copy.copy(value)  # else a hook that one gets later, the other would get, too
 
 
 # --- what was done -----------------------------------------------------------------------------------------------

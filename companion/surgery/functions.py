@@ -6,6 +6,7 @@ stays what it is, an instance of its class with its attributes, hooks and the ke
 
 from __future__ import annotations
 
+import copy
 import copyreg
 import importlib
 import inspect
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.immutable_collections import immutable_dict
 
 from companion.activations import FUNCTIONS, kind_of_function
 
@@ -72,7 +74,10 @@ class Rewritten(type):
             exec(compile(source, "<forward with modules for functions>", "exec"), found)
             own: dict[str, Any] = {"forward": found["forward"], "written": (base, source, names)}
             own |= {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
-            _CLASSES[base, source] = type.__new__(cls, base.__name__, (base,), own)
+            try:
+                _CLASSES[base, source] = type.__new__(cls, base.__name__, (base,), own)
+            except TypeError as error:
+                raise ValueError(f"its class cannot be inherited from ({error})") from error
         return _CLASSES[base, source]
 
     def __init__(cls, base: type[nn.Module], source: str, names: dict[str, Any]) -> None:
@@ -144,6 +149,11 @@ def called_functions(module: nn.Module) -> set[str]:
 # --- a forward is rewritten --------------------------------------------------------------------------------------
 
 
+# What torch.fx does without a word: it asks a stand-in for the argument, and it forgets the context.
+_ASKING = {"isinstance", "hasattr", "is_tensor"}
+_CONTEXTS = {"autocast", "enable_grad", "inference_mode", "no_grad", "set_grad_enabled"}
+
+
 class _Own(fx.Tracer):
     """Traces what a module does itself."""
 
@@ -151,32 +161,61 @@ class _Own(fx.Tracer):
         """Every module inside is one node."""
         return True
 
+    def create_arg(self, a: Any) -> Any:
+        """Refuse what torch.fx would make a plain dictionary, such as an output with attributes."""
+        if isinstance(a, dict) and type(a) is not dict and not isinstance(a, immutable_dict):
+            raise TypeError(f"it would become a dict: {type(a).__name__}")
+        return super().create_arg(a)
+
 
 def _traced(module: nn.Module) -> fx.Graph:
     """The forward of a module as a graph, if it is the same for every call; else the error says why."""
+    if isinstance(module, fx.GraphModule):
+        raise ValueError("it is a GraphModule, whose copies are made from its graph")
+    if "forward" in vars(module):
+        raise ValueError("its forward is not that of its class")
+    if hasattr(type(module).forward, "__wrapped__"):
+        raise ValueError("its forward is decorated")
     signature = inspect.signature(module.forward)
     if any(p.default is not p.empty or p.kind is not p.POSITIONAL_OR_KEYWORD for p in signature.parameters.values()):
         raise ValueError("its forward has optional arguments")
-    if any({"isinstance", "hasattr"} & {*code.co_names} for code, _ in _codes(module)):
+    names = {name for code, _ in _codes(module) for name in code.co_names}
+    if names & _ASKING:
         raise ValueError("its forward depends on the kind of its arguments")
-    mode, own, written = module.training, {*vars(module)}, []
+    if names & _CONTEXTS:
+        raise ValueError(f"its forward uses {', '.join(sorted(names & _CONTEXTS))}")
+    written = []
     try:
-        for training in (not mode, mode):
-            module.training = training
-            graph = _Own().trace(module)
+        # a copy that shares what it holds: what tracing leaves behind, stays there
+        replica = copy.deepcopy(module, {id(x): x for x in (*module.children(), *module.parameters(recurse=False))})
+        before = _state(replica)
+        for training in (not module.training, module.training):
+            replica.training = training
+            graph = _Own().trace(replica)
             written.append(graph.python_code("self").src)
     except Exception as error:
         raise ValueError(f"torch.fx cannot trace it ({type(error).__name__}: {error})") from error
-    finally:
-        module.training = mode
-        constants = {*vars(module)} - own
-        for name in constants:  # tensors that it made while it was traced
-            delattr(module, name)
-    if constants:
+    after = _state(replica)
+    if after.keys() != before.keys():
         raise ValueError("it makes a tensor of numbers")
+    if after != before:
+        raise ValueError(f"it changes its {', '.join(name for name in before if after[name] != before[name])}")
     if written[0] != written[1]:
         raise ValueError("it does something else in training")
     return graph
+
+
+def _state(module: nn.Module) -> dict[str, tuple[Any, int]]:
+    """What a module holds itself, and how often or how far that was changed in place."""
+    own = {name: thing for name, thing in {**vars(module), **module._buffers}.items() if name != "training"}
+    return {
+        name: (id(thing), thing._version if isinstance(thing, Tensor) else len(thing) if _grows(thing) else 0)
+        for name, thing in own.items()
+    }
+
+
+def _grows(thing: Any) -> bool:
+    return isinstance(thing, (list, dict, set))
 
 
 def _overwrites(node: fx.Node) -> bool:
@@ -232,10 +271,11 @@ def call_modules(module: nn.Module, wanted: Callable[[str, nn.Module], bool]) ->
                     user.replace_input_with(node.args[0], node)
         node.op, node.target, node.args, node.kwargs = "call_module", name, (node.args[0],), {}
     if made:
+        code = graph.python_code("self")
+        rewritten = Rewritten(_written_by_somebody(module), code.src, dict(code.globals))
         for name, called in made.items():
             module.add_module(name, called)
-        code = graph.python_code("self")
-        module.__class__ = Rewritten(_written_by_somebody(module), code.src, dict(code.globals))  # type: ignore[assignment]
+        module.__class__ = rewritten  # type: ignore[assignment]
     return [*made]
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from companion import rooms
-from companion.activations import KINDS, MODULES, is_softmax, kind_of, named
+from companion.activations import FUNCTIONS, KINDS, MODULES, is_softmax, kind_of, named
 from companion.rehearsal import Example, rehearse
 from companion.surgery.functions import Called, attributes, call_modules, called_functions
 from companion.surgery.layouts import Seen, look
@@ -106,8 +106,9 @@ def replace_activations(
     Notes
     -----
     A call of a function is found where torch.fx can write down what its module does, with the modules inside as they
-    are. That module is of a subclass then, whose ``forward`` is what torch.fx wrote. Where it cannot, because the
-    module decides by its input or has optional arguments, the report says so.
+    are. That module is of a subclass then, whose ``forward`` is what torch.fx wrote: settings that it reads, such as
+    whether to use checkpoints, are built in as they are, and other methods still call the functions. Where it cannot,
+    because the module decides by its input, has optional arguments or changes itself, the report says so.
 
     A new activation gives new memory. A network that reads what an activation with ``inplace=True`` has overwritten, by
     another name than that of its result, reads something else now.
@@ -132,6 +133,8 @@ def replace_activations(
     before = parameters(model)
     target = model if inplace else _copied(model)
     report = Replaced()
+    if "replaced" in vars(target):  # of a replacement before this one
+        report._undo.append(functools.partial(_put_report, report=vars(target)["replaced"]))
     try:
         left = _functions_become_modules(target, rules, report)
         seen = Seen() if example is None else rehearse(target, functools.partial(look, example=example))
@@ -166,6 +169,10 @@ def restore_activations(model: nn.Module) -> nn.Module:
     ValueError
         If nothing was replaced in it.
 
+    Notes
+    -----
+    Of several replacements, one after the other, each call undoes the last.
+
     Examples
     --------
     >>> model = replace_activations(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), {"relu": "aglu"})
@@ -178,8 +185,8 @@ def restore_activations(model: nn.Module) -> nn.Module:
     report = getattr(model, "replaced", None)
     if not isinstance(report, Replaced) or not report._undo:
         raise ValueError(f"model: in this {type(model).__name__} no activations were replaced")
-    _undo(model, report)
     del model.replaced
+    _undo(model, report)
     return model
 
 
@@ -237,7 +244,7 @@ def _rule(make: Make) -> _Rule:
         make = known[spelt]
     if isinstance(make, nn.Module):
         raise TypeError(f"replacements: got the module {make}, allowed is a class or a function that makes one")
-    if not callable(make):
+    if not callable(make) or make in FUNCTIONS:
         raise TypeError(f"replacements: got {make!r}, allowed is a name, a class or a function that makes a module")
     parameters = inspect.signature(make).parameters
     wants = tuple(name for name in ("channels", "dim") if name in parameters)
@@ -323,6 +330,9 @@ def _functions_become_modules(model: nn.Module, rules: _Rules, report: Replaced)
         for name, function in attributes(module).items():
             called = Called(function, (), {}).train(module.training)
             if rules.of(prefix + name, called):
+                if hasattr(type(module), name):  # that would be found before a module
+                    left[prefix + name] = f"{called.kind} is a function, and the class has something of this name, too"
+                    continue
                 called.register_forward_pre_hook(_without_settings, with_kwargs=True)
                 report._undo.append(functools.partial(_put_function, path=path, name=name, function=function))
                 delattr(module, name)
@@ -364,7 +374,10 @@ def _replace(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced) -> n
         rule = rules.of(name, module)
         found, why = seen.channels(name) if rule and rule.wants else ({}, "")
         if rule and not why:
-            new = rule.make(**{key: found[key] for key in rule.wants}).to(like).train(module.training)
+            new = rule.make(**{key: found[key] for key in rule.wants})
+            if not isinstance(new, nn.Module):
+                raise TypeError(f"replacements: {name!r} would become a {type(new).__name__}, allowed is a module")
+            new.to(like).train(module.training)
             if _without_settings in module._forward_pre_hooks.values():
                 new.register_forward_pre_hook(_without_settings, with_kwargs=True)
             successors[module] = new
@@ -416,6 +429,10 @@ def _put_class(model: nn.Module, path: str, kind: type[nn.Module], names: Iterab
     for name in names:
         del module._modules[name]
     module.__class__ = kind
+
+
+def _put_report(model: nn.Module, report: Replaced) -> None:
+    vars(model)["replaced"] = report
 
 
 def _known_to_torch(parent: nn.Module, name: str) -> None:

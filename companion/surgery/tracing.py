@@ -34,7 +34,7 @@ class _Tracer(fx.Tracer):
             return True
         alone = next(m.children(), None) is None
         owns = next(m.parameters(), next(m.buffers(), None)) is not None
-        return alone and (owns or type(m).__module__.startswith("companion."))
+        return alone and (owns or type(m).__module__.startswith("companion.") or _asks_for_its_mode(m))
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Remember which module is being traced, unless this is a computation for the example."""
@@ -60,7 +60,9 @@ class _Tracer(fx.Tracer):
     def _value(self, wanted: fx.Node) -> Any:
         """What a node is for the example input."""
         if not self.values:
-            self.network = fx.Interpreter(copy.deepcopy(self.root).eval(), graph=self.graph)
+            replica = copy.deepcopy(self.root)
+            replica.eval()
+            self.network = fx.Interpreter(replica, graph=self.graph)
             self.network.args_iter = iter([self.example_input])
             self.network.env = self.values
         self.computing = True
@@ -69,6 +71,12 @@ class _Tracer(fx.Tracer):
                 self.values[node] = self.network.run_node(node)
         self.computing = False
         return self.values[wanted]
+
+
+def _asks_for_its_mode(module: nn.Module) -> bool:
+    """Whether a module may do something else in training, as stochastic depth does: a graph is of one mode."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return code is not None and "training" in code.co_names
 
 
 def trace(model: nn.Module, example_input: Tensor | None) -> Network:
@@ -107,16 +115,19 @@ def _leave_no_place(root: nn.Module, graph: fx.Graph) -> None:
             F.relu6,
             F.silu,
             F.hardswish,
-            F.dropout,
+            *_DROPOUTS,
         ):
             given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
             node.args, node.kwargs = (given.pop("input"),), given
         module = root.get_submodule(node.target) if node.op == "call_module" else None
+        name = getattr(node.target, "__name__", str(node.target)).removesuffix("__")  # x.__and__ gives new memory
+        if node.target in (operator.and_, operator.or_):  # so called because of Python's words
+            continue
         overwrites = (
             getattr(module, "inplace", False)
             or node.kwargs.get("inplace", False)
             or node.target in _IN_PLACE
-            or (node.op == "call_method" and node.target.endswith("_") and not node.target.endswith("__"))
+            or (node.op in ("call_function", "call_method") and name.endswith("_"))
         )
         if overwrites:
             for user in list(node.args[0].users):
@@ -124,10 +135,10 @@ def _leave_no_place(root: nn.Module, graph: fx.Graph) -> None:
                     user.replace_input_with(node.args[0], node)
         node.target = _IN_PLACE.get(node.target, node.target)
         node.kwargs = {key: value for key, value in node.kwargs.items() if key != "inplace"}
-        if node.target is F.dropout and "training" in node.kwargs:
+        if node.target in _DROPOUTS and "training" in node.kwargs:
             # The flag was read from the network's mode when it was traced; a module reads it when it runs.
             name = free_name(root, node.name)
-            root.add_module(name, nn.Dropout(node.kwargs.get("p", 0.5)).train(root.training))
+            root.add_module(name, _DROPOUTS[node.target](node.kwargs.get("p", 0.5)).train(root.training))
             node.op, node.target, node.kwargs = "call_module", name, {}
     for module in root.modules():
         if getattr(module, "inplace", False):
@@ -153,7 +164,14 @@ _MODULES: dict[type[nn.Module], tuple[str, Mapping[str, Any]]] = {
     nn.GELU: ("gelu", {"approximate": "none"}),
     nn.Tanh: ("tanh", {}),
     nn.Sigmoid: ("sigmoid", {}),
-    nn.Softplus: ("softplus", {"beta": 1.0}),
+    nn.Softplus: ("softplus", {"beta": 1.0, "threshold": 20.0}),
+}
+_DROPOUTS: dict[Any, type[nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d | nn.AlphaDropout]] = {
+    F.dropout: nn.Dropout,
+    F.dropout1d: nn.Dropout1d,
+    F.dropout2d: nn.Dropout2d,
+    F.dropout3d: nn.Dropout3d,
+    F.alpha_dropout: nn.AlphaDropout,
 }
 # What writes into its first operand, and what gives the same in new memory.
 _IN_PLACE: dict[Any, Any] = {
@@ -182,9 +200,12 @@ class Network:
         self.modules = dict(root.named_modules(remove_duplicate=False))
         calls = Counter(id(self.modules[n.target]) for n in graph.nodes if n.op == "call_module")
         read = {str(n.target).rpartition(".")[0] for n in graph.nodes if n.op == "get_attr"}
-        # Of a module that is called twice, or whose parameters somebody reads, nothing may be moved.
+        # Of a module that is called twice, or whose parameters somebody reads or makes, nothing may be moved.
         self.fixed = {
-            n for n in graph.nodes if n.op == "call_module" and (calls[id(self.module(n))] > 1 or n.target in read)
+            n
+            for n in graph.nodes
+            if (module := self.module(n)) is not None
+            and (calls[id(module)] > 1 or n.target in read or not {"weight", "bias"} <= module._parameters.keys())
         }
 
     def module(self, node: fx.Node) -> nn.Module | None:

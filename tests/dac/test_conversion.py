@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 import random
 from itertools import pairwise
@@ -12,6 +13,7 @@ import torch
 import torchvision
 from torch import fx, nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 from companion import AGLU, DACConv2d, DACLinear, MultiBias, models, to_dac, to_multibias
 from companion.dac.conversion import ChannelBias, PreActivated
@@ -395,6 +397,70 @@ def test_dropout_as_a_function_follows_the_mode_of_the_converted_network() -> No
     assert not torch.allclose(converted(x), converted(x))
 
 
+class DroppingPaths(nn.Module):
+    """Holds no numbers, and is no module of torch."""
+
+    def forward(self, x):
+        return x * torch.rand(len(x), 1) if self.training else x
+
+
+class DroppingMaps(nn.Module):
+    def forward(self, x):
+        return F.dropout2d(x[..., None, None], 0.5, self.training).flatten(1)
+
+
+@pytest.mark.parametrize("drop", [DroppingPaths, DroppingMaps])
+@pytest.mark.parametrize("training", [False, True])
+def test_whatever_asks_for_its_mode_is_asked_again(drop, training: bool) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), drop()).train(training)
+    converted, x = to_dac(model), torch.randn(3, 8)
+    converted.eval()
+    torch.testing.assert_close(converted(x), model.eval()(x))
+    converted.train()
+    assert not torch.allclose(converted(x), converted(x))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda x: F.hardtanh_(x, 0.0, 0.1), lambda x: torch.clamp_(x, max=0.1), lambda x: x.mul_(0.1), operator.and_],
+)
+def test_what_writes_into_its_operand_is_seen_by_who_reads_that_later(change) -> None:
+    class Changed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x):
+            x = F.relu(self.layers[1](F.relu(self.layers[0](x))))
+            if change is operator.and_:
+                mask = x > 0
+                change(mask, x > 1)  # gives new memory, in spite of its name
+                return self.layers[2](x * mask)
+            change(x)
+            return self.layers[2](x)
+
+    model, x = trained(Changed()).eval(), torch.randn(5, 4).double()
+    assert_same(to_dac(model), model, x)
+
+
+def test_a_softplus_with_another_threshold_stays() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Softplus(threshold=1), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    converted, x = to_dac(model), 5 * torch.randn(9, 3)
+    assert converted.converted.left == {"1": "Softplus has no DAC form"}
+    torch.testing.assert_close(converted(x), model(x))
+
+
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_what_a_hook_makes_of_a_layer_stays(name: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    prune.l1_unstructured(model[2], name, amount=0.5)
+    with torch.no_grad():
+        model(torch.randn(1, 3))  # until then the tensor of a pruned layer cannot be copied
+    converted, x = to_dac(model), torch.randn(4, 3)
+    assert converted.converted.layers == {"4": "Linear → DACLinear"}
+    torch.testing.assert_close(converted(x), model(x))
+
+
 class Random(nn.Module):
     """A random graph of everything that is followed; sums of anything, or only of what no activation has seen."""
 
@@ -535,6 +601,13 @@ def test_hooks_stay_where_they_were() -> None:
     model[2].register_forward_pre_hook(lambda module, args, kwargs: called.append("before"), with_kwargs=True)
     to_dac(model)(torch.randn(1, 3))
     assert called == ["Linear", "before", "DACLinear", "Sequential"]
+
+
+def test_a_hook_that_the_new_network_gets_is_its_own() -> None:
+    model, called = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)), []
+    to_dac(model).register_forward_hook(lambda *_: called.append("the new one"))
+    model(torch.randn(1, 3))
+    assert called == []
 
 
 def test_what_is_frozen_stays_frozen() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import functools
 import pickle
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -249,3 +251,131 @@ def test_features_are_extracted_from_a_network_with_other_activations() -> None:
     features = create_feature_extractor(new, {"layer1": "one", "fc": "two"})
     x = torch.randn(1, 3, 32, 32)
     assert torch.equal(features(x)["two"], new(x))
+
+
+# --- what torch.fx would do wrong without a word -----------------------------------------------------------------
+
+
+class Abstract(nn.Module, abc.ABC):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x)
+
+
+class Registered(nn.Module):
+    def __init_subclass__(cls, *, key: int) -> None:
+        super().__init_subclass__()
+
+
+class OfThem(Registered, key=1):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x)
+
+
+class Given(nn.Module):
+    """Has a forward of its own beside that of its class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forward = lambda x: F.relu(x) * 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x)
+
+
+class Decorated(nn.Module):
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x)
+
+
+class Inside(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return F.relu(x)
+
+
+class Asking(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x) if torch.is_tensor(x) else x[0]
+
+
+class Averaging(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean.mul_(0.9).add_(x.mean(0))
+        return F.relu(x - self.mean)
+
+
+class Remembering(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.all = None, []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = x
+        self.all.append(x)
+        return F.relu(x)
+
+
+class Named(nn.Module):
+    def forward(self, x: torch.Tensor) -> OrderedDict[str, torch.Tensor]:
+        return OrderedDict(out=F.relu(x))
+
+
+class Defaulted(nn.Module):
+    """Would find None before a module."""
+
+    act = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = F.relu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.act(x)
+        return result
+
+
+@together(
+    "make, why",
+    [
+        (Abstract, "its class is of the kind ABCMeta"),
+        (OfThem, "its class cannot be inherited from"),
+        (Given, "its forward is not that of its class"),
+        (Decorated, "its forward is decorated"),
+        (Inside, "its forward uses autocast"),
+        (Asking, "its forward depends on the kind of its arguments"),
+        (Averaging, "it changes its mean"),
+        (Remembering, "it changes its last, all"),
+        (Named, "it would become a dict: OrderedDict"),
+        (lambda: fx.symbolic_trace(Abstract()), "it is a GraphModule, whose copies are made from its graph"),
+        (Defaulted, "relu is a function, and the class has something of this name, too"),
+    ],
+)
+def test_what_torch_fx_would_get_wrong_is_left_as_it_was(make, why) -> None:
+    model, x = nn.Sequential(make(), nn.ReLU()), torch.randn(3, 4, requires_grad=True)
+    before = pickle.dumps(model.state_dict())
+    replaced = replace_activations(nn.ModuleList([model]), {"relu": "tanh"}, inplace=True)
+    assert [*replaced.replaced.new] == ["0.1"]
+    assert why in "; ".join(replaced.replaced.left.values())
+    assert not [*model[0].children()]
+    assert pickle.dumps(model.state_dict()) == before
+    assert not [value for value in vars(model[0]).values() if isinstance(value, fx.Proxy)]
+    fresh = make()(x)
+    now = model[0](x)
+    for one, other in zip(*(each.values() if isinstance(each, dict) else [each] for each in (now, fresh)), strict=True):
+        assert torch.equal(one, other)
+    assert type(now) is type(fresh)
+
+
+def test_several_replacements_are_undone_one_after_the_other() -> None:
+    model = nn.Sequential(nn.ReLU(), nn.SiLU())
+    for replacements in ({"relu": "aglu"}, {"silu": "tanh"}):
+        replace_activations(model, replacements, inplace=True)
+    assert [type(module) for module in restore_activations(model)] == [AGLU, nn.SiLU]
+    assert [*model.replaced.new] == ["0"]
+    assert [type(module) for module in restore_activations(model)] == [nn.ReLU, nn.SiLU]
+    assert not hasattr(model, "replaced")

@@ -194,6 +194,13 @@ def test_what_cannot_be_asked_for_is_an_error() -> None:
         replace_activations(model, {"rely": AGLU})
     with pytest.raises(ValueError, match=r"got 'glue', allowed are .*gelu.*aglu.*raa.*, or what makes a module"):
         replace_activations(model, {"relu": "glue"})
+    for function in (nn.functional.silu, torch.tanh):
+        with pytest.raises(
+            TypeError, match=r"replacements: got <.*, allowed is a name, a class or a function that makes"
+        ):
+            replace_activations(model, {"relu": function})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="replacements: '1' would become a str, allowed is a module"):
+        replace_activations(model, {"relu": lambda: "silu"})  # type: ignore[dict-item,return-value]
     with pytest.raises(ValueError, match="inplace: the model is itself the activation"):
         replace_activations(nn.ReLU(), {"relu": "aglu"}, inplace=True)
 
