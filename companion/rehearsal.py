@@ -78,6 +78,8 @@ def example_of(model: nn.Module, example: Example) -> tuple[tuple[Any, ...], dic
         return (example.clone(),), {}
     if isinstance(example, Mapping):
         return (), _cloned(dict(example))
+    if not isinstance(example, Sequence):
+        raise TypeError(f"example: got {example!r}, allowed are a shape, a tensor, a tuple or a mapping of arguments")
     if not all(isinstance(size, int) for size in example):
         return tuple(_cloned(list(example))), {}
     like = next((p for p in (*model.parameters(), *model.buffers()) if p.is_floating_point()), torch.empty(0))

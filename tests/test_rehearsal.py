@@ -57,3 +57,8 @@ def test_an_example_has_the_dtype_of_the_network() -> None:
 def test_whatever_backend_is_chosen_no_kernel_reads_numbers_that_are_not_there(chosen: str, layer: nn.Module) -> None:
     with companion.backend(chosen):
         assert rehearse(layer, lambda replica: call(replica, example_of(replica, (3,))).shape) == (1, 3)
+
+
+def test_what_is_no_example_is_said() -> None:
+    with pytest.raises(TypeError, match="example: got 4, allowed are a shape, a tensor, a tuple or a mapping"):
+        example_of(nn.Linear(4, 2), 4)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 
 from companion.apa import kernel, reference
 from companion.operator import (
@@ -269,7 +270,8 @@ def _backward_eager(
 
 
 def _in_chunks(z: Tensor) -> bool:
-    return z.device.type == "cpu" and z.dtype != torch.float64 and z.numel() > 0
+    numbers = z.device.type == "cpu" and not isinstance(z, FakeTensor)
+    return numbers and z.dtype != torch.float64 and z.numel() > 0
 
 
 # --- autograd ----------------------------------------------------------------------------------------------------

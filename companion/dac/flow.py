@@ -139,10 +139,12 @@ class Flow:
             self.needs[node] = [node.args[0]]  # type: ignore[list-item]
         return State(offset=self._own(node, module.bias), layout=layout, channels=outputs)
 
-    def _norm(self, node: fx.Node, given: State) -> State:
+    def _norm(self, node: fx.Node, given: State) -> State | None:
         module = self.net.module(node)
         assert isinstance(module, NORMS)
         layout = "map" if isinstance(module, nn.BatchNorm2d) else "flat"
+        if layout == "flat" and given.layout not in ("flat", "flattened"):
+            return None  # it may see (N, C, L), whose channels a dense layer does not take
         # An offset before a normalisation is taken off its running mean.
         if given.activation is not None or not _reaches(given, module.num_features, (layout,)):
             self.needs[node] = [node.args[0]]  # type: ignore[list-item]

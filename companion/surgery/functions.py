@@ -69,16 +69,17 @@ class Rewritten(type):
         """Make the class, or find it."""
         if type(base) is not type:
             raise ValueError(f"its class is of the kind {type(base).__name__}")
-        if (base, source) not in _CLASSES:
+        key = (base, source, frozenset(names.items()))
+        if key not in _CLASSES:
             found = dict(names)
             exec(compile(source, "<forward with modules for functions>", "exec"), found)
             own: dict[str, Any] = {"forward": found["forward"], "written": (base, source, names)}
             own |= {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
             try:
-                _CLASSES[base, source] = type.__new__(cls, base.__name__, (base,), own)
+                _CLASSES[key] = type.__new__(cls, base.__name__, (base,), own)
             except TypeError as error:
                 raise ValueError(f"its class cannot be inherited from ({error})") from error
-        return _CLASSES[base, source]
+        return _CLASSES[key]
 
     def __init__(cls, base: type[nn.Module], source: str, names: dict[str, Any]) -> None:
         """All is done."""
@@ -90,7 +91,7 @@ class Rewritten(type):
         return _made_again, (base, source, {n: names[n] for n in names if n not in modules}, modules)
 
 
-_CLASSES: dict[tuple[type[nn.Module], str], Rewritten] = {}
+_CLASSES: dict[Any, Rewritten] = {}
 
 
 def _made_again(base: type[nn.Module], source: str, names: dict[str, Any], modules: dict[str, str]) -> Rewritten:

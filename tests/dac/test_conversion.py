@@ -371,6 +371,14 @@ def test_a_bias_before_a_normalisation_is_taken_off_its_running_mean() -> None:
     assert_same(converted, model, torch.randn(2, 2, 5, 5).double())
 
 
+def test_a_normalisation_that_may_see_rows_keeps_its_shift() -> None:
+    rows = trained(nn.Sequential(nn.Conv1d(4, 4, 1), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)))
+    flat = trained(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)))
+    assert_same(to_dac(rows), rows, torch.randn(5, 4, 4).double())
+    assert rows[1].bias is not None
+    assert to_dac(flat).get_submodule("1").bias is None
+
+
 def test_dropout_drops_the_value_before_its_bias() -> None:
     model = trained(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Dropout(0.5), nn.Linear(3, 2, bias=False)))
     model[2].p = 1.0

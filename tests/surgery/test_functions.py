@@ -119,6 +119,21 @@ def test_a_copy_is_restored_with_what_it_has_learned() -> None:
     assert torch.equal(back[0].weight, 2 * model[0].weight.float())
 
 
+def test_two_functions_of_one_name_are_two() -> None:
+    def made(scale: float) -> nn.Module:
+        def own(x: torch.Tensor) -> torch.Tensor:
+            return scale * x
+
+        class Own(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return F.relu(own(x))
+
+        return replace_activations(Own(), {"relu": nn.ReLU})
+
+    x = torch.ones(2)
+    assert (made(2.0)(x).tolist(), made(3.0)(x).tolist()) == ([2.0, 2.0], [3.0, 3.0])
+
+
 # --- torch's transformers hold a function ------------------------------------------------------------------------
 
 
