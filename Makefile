@@ -18,7 +18,8 @@ help:
 	@echo "make serve     show the book in a browser"
 	@echo "make bench     measure time and memory on this machine, into runs/"
 	@echo "make results   promote finished runs to data/results and re-execute the notebooks"
-	@echo "make zoo       take networks of torchvision and timm through all that is done to networks here"
+	@echo "make zoo       call all functions at two thousand drawn cases, and take networks of torchvision and timm"
+	@echo "               through all that is done to networks here"
 	@echo "make gpu       run what needs a GPU"
 	@echo "make lock      renew the locked versions"
 	@echo "make clean     remove what was built, and .venv"
@@ -86,6 +87,7 @@ results: $(READY)
 	$(BIN)/python -m book._tools.execute
 
 zoo: $(READY)
+	$(BIN)/python -m tests.fuzz
 	$(BIN)/python -m tests.zoo
 
 gpu: $(READY)

@@ -275,7 +275,8 @@ def differentiable(
             ctx.count, ctx.selected = count, _selected()
             ctx.others = [_TENSOR if isinstance(x, Tensor) else x for x in given]
             ctx.save_for_backward(*(x for x in given if isinstance(x, Tensor)), *saved)
-            return result
+            # what follows may work in place, and torch refuses that for a view that was made in here
+            return torch.ops.aten._unsafe_view(result, result.shape) if result._is_view() else result
 
         @staticmethod
         def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:

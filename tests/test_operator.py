@@ -265,3 +265,21 @@ def test_torchscript_is_refused_with_what_there_is_instead(name: str) -> None:
     }
     with pytest.raises(TypeError, match=r"torch\.jit\.script: got \w+, .* torch\.compile, torch\.export"):
         torch.jit.script(others.get(name) or getattr(functional, name))
+
+
+@together("name", ["raa", "dac_linear", "dac_conv2d"])
+def test_what_follows_may_work_in_place(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(companion.dac.op, "SMALL", 0)
+    x, weight = torch.randn(2, 3, 3, 3), torch.randn(4, 3, 3, 3)
+    operands = {
+        "raa": (x, torch.randn(3), torch.randn(1)),
+        "dac_linear": (x, torch.randn(4, 3), torch.randn(4, 3)),
+        "dac_conv2d": (x, weight, torch.randn(4, 3)),
+    }[name]
+    device = "cuda" if backend == "kernel" else "cpu"
+    leaves = [x.to(device).requires_grad_() for x in operands]
+    once, twice = getattr(functional, name)(*leaves), getattr(functional, name)(*leaves)
+    twice.mul_(2)
+    assert torch.equal(twice, 2 * once)
+    for one, two in zip(torch.autograd.grad(once.sum(), leaves), torch.autograd.grad(twice.sum(), leaves), strict=True):
+        torch.testing.assert_close(two, 2 * one)

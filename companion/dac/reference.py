@@ -62,6 +62,8 @@ def linear(z: Tensor, weight: Tensor, bias: Tensor, phi: Activation) -> Tensor:
 
 def conv2d(z: Tensor, weight: Tensor, bias: Tensor, phi: Activation, geometry: Geometry) -> Tensor:
     """f of the images ``z`` (N, m, H, W), with a number for every (sample, output, input, position)."""
+    if weight.numel() == 0:  # torch convolves nothing with no channels
+        return _nothing(z, weight, bias, geometry)
     if geometry.before:
         z = F.pad(z, (geometry.padding[1],) * 2 + (geometry.padding[0],) * 2)
         geometry = geometry._replace(padding=(0, 0))
@@ -84,12 +86,16 @@ def _paired(z: Tensor, weight: Tensor, groups: int) -> Tensor:
     return z.view(N, groups, 1, own, H, W).expand(-1, -1, n // groups, -1, -1, -1).flatten(1, 2)
 
 
+def _nothing(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> Tensor:
+    """An output of zeros; the operands stay in the graph by sums of nothing."""
+    zeros = z.new_zeros(z.shape[0], weight.shape[0], *output_size(z, weight, geometry))
+    return zeros + sum(x.flatten()[:0].sum() for x in (z, weight, bias))
+
+
 def _by_positions(z: Tensor, weight: Tensor, bias: Tensor, phi: Activation, geometry: Geometry) -> Tensor:
     size = output_size(z, weight, geometry)
-    total = z.new_zeros(z.shape[0], weight.shape[0], *size)
+    total = _nothing(z, weight, bias, geometry)
     found = sweeps((z.shape[2], z.shape[3]), (weight.shape[2], weight.shape[3]), size, geometry, single=True)
-    if not found:  # no position meets a pixel: the operands stay in the graph by sums of nothing
-        return total + sum(x.flatten()[:0].sum() for x in (z, weight, bias))
     for sweep in found:
         (((p, q), (rows, columns), _),) = sweep.meetings
         window = _paired(z[:, :, sweep.rows, sweep.columns], weight, geometry.groups)

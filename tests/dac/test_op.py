@@ -484,6 +484,19 @@ def test_empty_operands(backend: str, device: str, N: int, m: int, n: int) -> No
             assert not x.grad.any()
 
 
+@pytest.mark.parametrize(("m", "n"), [(0, 3), (3, 0)], ids=str)
+def test_empty_weights_whoever_differentiates(m: int, n: int) -> None:
+    operands = [torch.randn(s).requires_grad_() for s in ((2, m, 4, 4), (n, m, 3, 3), (n, m))]
+    first = torch.autograd.grad(dac_conv2d(*operands).sum(), operands, create_graph=True)
+    assert [x.shape for x in first] == [x.shape for x in operands]
+    assert not any(x.any() for x in first)
+    z, weight, bias = (x.detach() for x in operands)
+    assert torch.func.vmap(dac_conv2d, (0, None, None))(torch.stack([z, z]), weight, bias).shape == (2, 2, n, 2, 2)
+    _, tangent = torch.func.jvp(lambda z: dac_conv2d(z, weight, bias), (z,), (z,))
+    assert tangent.shape == (2, n, 2, 2)
+    assert not tangent.any()
+
+
 def test_parameters_are_cast_to_the_dtype_of_z_and_keep_their_own_gradients(backend: str, device: str) -> None:
     z, weight, bias = linear_operands(3, 4, 5, device)
     half = z.detach().bfloat16()
