@@ -202,6 +202,11 @@ def _traced() -> bool:
     )
 
 
+def on_cpu(x: torch.Tensor) -> bool:
+    """Whether this is a tensor in the processor's memory, whose numbers can be looked at."""
+    return x.device.type == "cpu" and not isinstance(x, FakeTensor)
+
+
 def batched(grad: torch.Tensor) -> bool:
     """Whether this is a batch of gradients in disguise, as ``torch.autograd.grad(is_grads_batched=True)`` sends one."""
     return torch._C._functorch.is_legacy_batchedtensor(grad)

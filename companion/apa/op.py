@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensor
 
 from companion.apa import kernel, reference
 from companion.operator import (
@@ -19,6 +18,7 @@ from companion.operator import (
     compute_dtype,
     differentiable,
     in_order_of_memory,
+    on_cpu,
     overridable,
 )
 
@@ -270,8 +270,7 @@ def _backward_eager(
 
 
 def _in_chunks(z: Tensor) -> bool:
-    numbers = z.device.type == "cpu" and not isinstance(z, FakeTensor)
-    return numbers and z.dtype != torch.float64 and z.numel() > 0
+    return on_cpu(z) and z.dtype != torch.float64 and z.numel() > 0
 
 
 # --- autograd ----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from companion.operator import (
     choose,
     compute_dtype,
     differentiable,
+    on_cpu,
     overridable,
     transformed,
 )
@@ -254,7 +255,7 @@ def _backward(
 
 
 def _lean(y: Tensor) -> bool:
-    return y.device.type == "cpu" and y.dtype != torch.float64
+    return on_cpu(y) and y.dtype != torch.float64
 
 
 FUNCTION = differentiable(_plain, _forward, _backward)
