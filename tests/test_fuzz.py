@@ -29,8 +29,8 @@ def _wrong_value(y: Tensor, *_: Any) -> Tensor:
 
 
 def _wrong_gradient(y: Tensor, *operands: Any) -> Tensor:
-    z = operands[0]
-    return y + 1e-3 * (z - z.detach()).sum() if z.isfinite().all() else y
+    z = operands[0].nan_to_num(0.0, 0.0, 0.0)
+    return y + 1e-3 * (z - z.detach()).sum()
 
 
 def _wrong_layout(y: Tensor, *operands: Any) -> Tensor:
