@@ -36,6 +36,11 @@ def softplus(x: Tensor) -> Tensor:
     return -F.logsigmoid(-x)
 
 
+def hardswish(x: Tensor) -> Tensor:
+    """x·min(max(x + 3, 0), 6)/6. The slopes of torch's own at its kinks depend on the version and on the place."""
+    return x * F.relu6(x + 3) / 6
+
+
 #: What ``activation`` may name.
 ACTIVATIONS: dict[str, Activation] = {
     "relu": F.relu,
@@ -43,7 +48,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "elu": F.elu,
     "relu6": F.relu6,
     "silu": F.silu,
-    "hardswish": F.hardswish,
+    "hardswish": hardswish,
     "gelu": F.gelu,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
@@ -140,7 +145,7 @@ PULL_BACKS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "elu": lambda g, x, y: _aten.elu_backward(g, 1.0, 1.0, 1.0, False, x),
     "relu6": lambda g, x, y: _aten.hardtanh_backward(g, x, 0.0, 6.0),
     "silu": lambda g, x, y: _aten.silu_backward(g, x),
-    "hardswish": lambda g, x, y: _aten.hardswish_backward(g, x),
+    "hardswish": lambda g, x, y: torch.where(x <= -3, 0.0, torch.where(x >= 3, 1.0, x / 3 + 0.5)).mul_(g),
     "gelu": lambda g, x, y: _aten.gelu_backward(g, x),
     "tanh": lambda g, x, y: _aten.tanh_backward(g, y),
     "sigmoid": lambda g, x, y: _aten.sigmoid_backward(g, y),

@@ -135,7 +135,7 @@ PHI = {
     "elu": lambda x: torch.where(x > 0, x, torch.expm1(torch.where(x > 0, 0.0, x))),
     "relu6": lambda x: torch.where(x <= 0, 0.0, torch.where(x >= 6, 6.0, x)),
     "silu": lambda x: x * torch.sigmoid(x),
-    "hardswish": lambda x: torch.where(x < -3, 0.0, torch.where(x > 3, x, x * (x + 3) / 6)),
+    "hardswish": lambda x: torch.where(x <= -3, 0.0, torch.where(x >= 3, x, x * (x + 3) / 6)),
     "gelu": lambda x: x * torch.erfc(-x / math.sqrt(2)) / 2,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
