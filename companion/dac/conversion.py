@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -251,12 +251,24 @@ def _left(net: Network, flow: Flow) -> dict[str, str]:
     for node in net.graph.nodes:
         if net.kind(node) is None or node in flow.moving:
             continue
-        readers = ", ".join(sorted({net.what(user) for user in node.users}))
+        readers = ", ".join(sorted({_described(net, user) for user in _readers(net, node)}))
         name = str(node.target) if node.op == "call_module" else net.where(node)
         left[name] = (
             f"{net.what(node)} before {readers}" if net.activation(node) else f"{net.what(node)} has no DAC form"
         )
     return left
+
+
+def _readers(net: Network, node: fx.Node) -> Iterator[fx.Node]:
+    """Who reads a value, behind what hands it on."""
+    for user in node.users:
+        yield from _readers(net, user) if type(net.module(user)) is nn.Identity else (user,)
+
+
+def _described(net: Network, node: fx.Node) -> str:
+    module = net.module(node)
+    depthwise = isinstance(module, nn.Conv2d) and module.out_channels == module.groups > 1
+    return f"depthwise {net.what(node)}" if depthwise else net.what(node)
 
 
 def _found(net: Network) -> str:

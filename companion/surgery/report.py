@@ -16,7 +16,7 @@ def alike(said: Mapping[str, str]) -> list[str]:
     for name, what in said.items():
         names[what].append(name or "(itself)")
     return [
-        f"{what}: {', '.join(few[:3])}" + (f", …, {len(few)} in all" if len(few) > 3 else "")
+        f"{what}: {', '.join(few)}" if len(few) <= 3 else f"{what} ({len(few)}): {', '.join(few[:3])}, …"
         for what, few in names.items()
     ]
 

@@ -569,13 +569,15 @@ def test_a_residual_network_computes_what_it_did_if_that_is_wanted(name: str) ->
 def test_the_report_says_what_was_done_and_what_stays() -> None:
     model = nn.Sequential(
         *(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.PReLU()),
-        *(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(4, 2)),
+        *(nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Identity(), nn.AvgPool2d(2), nn.ReLU()),
+        *(nn.Conv2d(4, 4, 1, groups=4), nn.Flatten(), nn.Linear(4, 2)),
     )
     assert str(to_dac(model).converted).splitlines() == [
         "Conv2d → DACConv2d: 2",
         "stays, PReLU has no DAC form: 3",
         "stays, ReLU before AvgPool2d: 5",
-        "parameters: 419 → 431",
+        "stays, ReLU before depthwise Conv2d: 8",
+        "parameters: 427 → 439",
     ]
     assert to_dac(model, first=True).converted.changed == {"0": "the first layer has an activation"}
     assert to_multibias(model, 2).converted.changed == {"2": "its weights are new"}
