@@ -11,8 +11,8 @@ from tests.together import together
 
 @together("name", ACTIVATIONS)
 def test_the_derivative_is_that_of_autograd_and_keeps_nan(name: str) -> None:
-    x = torch.tensor([-20.0, -1.5, 0.0, 0.3, 2.0, torch.nan], dtype=torch.float64, requires_grad=True)
-    g = torch.tensor([1.0, -2.0, 3.0, 0.5, 1.5, 1.0], dtype=torch.float64)
+    x = torch.tensor([-20.0, -4, -1.5, 0, 0.3, 2, 5.5, 7, torch.nan], dtype=torch.float64, requires_grad=True)
+    g = torch.tensor([1.0, -1.2, -2, 3, 0.5, 1.5, 0.7, -0.4, 1], dtype=torch.float64)
     y = ACTIVATIONS[name](x)
     (expected,) = torch.autograd.grad(y, x, g)
     found = PULL_BACKS[name](g.clone(), x.detach(), y.detach())
