@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export JOBS ?= 2
 
-.PHONY: help setup book serve test plain oldest wheel colab lanes bench results zoo gpu lock clean
+.PHONY: help setup book serve test plain oldest wheel colab lanes bench results claims zoo gpu lock clean
 
 help:
 	@echo "make book      build the rendered book and say where it lies"
@@ -18,6 +18,7 @@ help:
 	@echo "make serve     show the book in a browser"
 	@echo "make bench     measure time and memory on this machine, into runs/"
 	@echo "make results   promote finished runs to data/results and re-execute the notebooks"
+	@echo "make claims    compute the verdicts on the papers' claims and write them to data/claims"
 	@echo "make zoo       call all functions at two thousand drawn cases, and take networks of torchvision and timm"
 	@echo "               through all that is done to networks here"
 	@echo "make gpu       run what needs a GPU"
@@ -81,6 +82,9 @@ pyenv = $(wildcard $(HOME)/.pyenv/versions/$(1).*/bin/python)
 
 bench: $(READY)
 	$(BIN)/python -m companion.bench all
+
+claims: $(READY)
+	$(BIN)/python -m tests.claims.write
 
 results: $(READY)
 	$(BIN)/python -m companion.experiments promote

@@ -1,17 +1,18 @@
-"""The finished results that the book shows and that travel in the wheel.
+"""Numbers that travel in the wheel: our finished results, and the papers' tables beside them.
 
 One result is one JSON file, ``data/results/<experiment>-<preset>.json``, written by `companion.experiments`
 and described by ``companion/experiments/result.schema.json``. A run that did not finish has no such file, so
 it cannot be shown.
 """
 
+import csv
 import importlib.util
 import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["check", "data_path", "load", "names", "parse", "read"]
+__all__ = ["check", "column", "data_path", "load", "names", "parse", "published", "read"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _ESSENTIALS = {
@@ -128,6 +129,68 @@ def read(path: Path) -> dict[str, Any]:
     if (held := f"{result['experiment']}-{result['preset']}") != path.stem:
         raise ValueError(f"{path} holds {held}")
     return result
+
+
+@cache
+def _table(name: str) -> tuple[dict[str, str], ...]:
+    path = data_path() / "published" / f"{name}.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file))
+
+
+def published(name: str) -> list[dict[str, str]]:
+    """Return a table of a paper, as it was printed.
+
+    Parameters
+    ----------
+    name : str
+        The file in ``data/published`` without its ending: "apa-table-2".
+
+    Returns
+    -------
+    list of dict
+        A row each, by column; everything is text, and an empty text where the paper has no number.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such table.
+
+    Examples
+    --------
+    >>> published("apa-table-18")
+    [{'method': 'channel specific', 'top1': '57.5'}, {'method': 'channel shared', 'top1': '57.9'}]
+    """
+    return [dict(row) for row in _table(name)]
+
+
+def column(name: str, of: str) -> dict[str, float]:
+    """Return the numbers in one column of a paper's table.
+
+    Parameters
+    ----------
+    name : str
+        The table, as `published` takes it. It has a column "method".
+    of : str
+        The column.
+
+    Returns
+    -------
+    dict
+        Number by method. Methods without a number, or with a word in its place, are left out.
+
+    Examples
+    --------
+    >>> column("apa-table-18", "top1")
+    {'channel specific': 57.5, 'channel shared': 57.9}
+    """
+    numbers = {}
+    for row in published(name):
+        try:
+            numbers[row["method"]] = float(row[of])
+        except ValueError:
+            continue
+    return numbers
 
 
 def parse(path: Path) -> Any:

@@ -124,7 +124,7 @@ def lanes(name: str) -> list[Step]:
         return [
             notebooks(plain()),
             Step("operators", tests(*on_torch, *OPERATORS, *ACCURACY), plain()),
-            Step("ledger", tests("tests/test_claims.py"), plain()),
+            Step("ledger", tests("tests/test_claims.py", "tests/claims"), plain()),
             Step("two threads", tests(*on_torch, *OPERATORS), TWO_THREADS),
         ]
     if name == "oldest":

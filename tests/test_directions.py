@@ -24,9 +24,9 @@ LEVELS = (
     ("operator",),
     ("cuda.exercise",),
     ("analysis", "corruptions", "datasets", "models", "plotting", "rehearsal", "results"),
-    ("baselines", "counting", "surgery", "training"),
+    ("baselines", "claims", "counting", "surgery", "training"),
     ("experiments",),
-    ("bench", "claims"),
+    ("bench",),
     ROOMS,
     ("functional",),
     ("",),  # the package itself

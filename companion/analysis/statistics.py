@@ -5,18 +5,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 __all__ = [
     "Comparison",
     "Interval",
     "NormalityThenTest",
+    "alike",
     "compare",
+    "detectable",
+    "family",
     "holm",
     "interval",
     "normality_then_test",
     "paired",
 ]
+
+Key = TypeVar("Key")
 
 _LEVEL = 0.95
 # Relative. Differences that vary by less are equal.
@@ -47,26 +52,32 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One competitor against a reference, seed by seed.
+class Comparison(Generic[Key]):
+    """One comparison of a family, seed by seed.
 
     Parameters
     ----------
-    competitor, reference : object
-        What was compared.
+    key : object
+        What was compared: the competitor, or whatever the family calls it.
     difference : Interval
-        Of competitor minus reference; not corrected for the number of comparisons.
+        Of what was compared minus the reference; not corrected for the number of comparisons.
     p_value : float
         Of the paired t-test.
     p_holm : float
-        The same after Holm's correction over all comparisons of one call.
+        The same after Holm's correction over the family.
+    detectable : float
+        The size of a difference that would be found with a probability of 80 % after the correction, see `detectable`.
     """
 
-    competitor: Any
-    reference: Any
+    key: Key
     difference: Interval
     p_value: float
     p_holm: float
+    detectable: float
+
+    def sign(self, level: float = 0.05) -> int:
+        """1 or -1 where the difference is clearly above or below zero after the correction, else 0."""
+        return 0 if self.p_holm >= level else 1 if self.difference.mean > 0 else -1
 
 
 def interval(values: Iterable[float], level: float = _LEVEL) -> Interval:
@@ -177,6 +188,110 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def detectable(difference: Interval, comparisons: int = 1, power: float = 0.8) -> float:
+    """Return the size of a true difference that a paired t-test would find with a given probability.
+
+    The differences are taken to vary as they were seen to; the test is two-sided at 5 %, divided by the number of
+    comparisons, which is what Holm's correction asks of the first. A difference that was not found and is smaller than
+    this one might be there.
+
+    Parameters
+    ----------
+    difference : Interval
+        Of the differences, at 95 %.
+    comparisons : int
+        How many are corrected for.
+    power : float
+        The probability, between 0.05 and 1.
+
+    Returns
+    -------
+    float
+        In the unit of the difference; 0 where the differences do not vary.
+
+    Examples
+    --------
+    >>> round(detectable(interval([0.1, 0.3, 0.2, 0.4, 0.0])), 2)
+    0.29
+    """
+    from scipy import optimize, stats
+
+    n = difference.n
+    error = difference.half_width / stats.t.ppf((1 + _LEVEL) / 2, n - 1)
+    if error == 0:
+        return 0.0
+    critical = stats.t.ppf(1 - (1 - _LEVEL) / 2 / comparisons, n - 1)
+
+    def missing(shift: float) -> float:
+        # finding the opposite counts for nothing
+        return float(stats.nct.sf(critical, n - 1, shift) - power)
+
+    return float(error * optimize.brentq(missing, 0.0, 4 * critical + 10))
+
+
+def alike(difference: Interval, margin: float) -> int:
+    """Say whether two things are alike, as opposed to: no difference was found.
+
+    Parameters
+    ----------
+    difference : Interval
+        At 95 %.
+    margin : float
+        What is too small to matter, above zero.
+
+    Returns
+    -------
+    int
+        1 where the interval lies within the margin on both sides of zero, -1 where it lies beyond it, else 0: not
+        decided.
+
+    Examples
+    --------
+    >>> alike(interval([0.1, 0.3, 0.2, 0.4, 0.0]), margin=0.5)
+    1
+    """
+    if -margin < difference.low and difference.high < margin:
+        return 1
+    return -1 if difference.low > margin or difference.high < -margin else 0
+
+
+def family(pairs: Mapping[Key, tuple[Mapping[int, float], Mapping[int, float]]]) -> list[Comparison[Key]]:
+    """Compare pairs of series, seed by seed, with Holm's correction over all of them.
+
+    Parameters
+    ----------
+    pairs : mapping
+        By whatever names a comparison: two series, of what is compared and of its reference, each a number by seed.
+
+    Returns
+    -------
+    list of Comparison
+        In the order of the pairs.
+
+    Raises
+    ------
+    ValueError
+        If the two series of a pair have different seeds.
+
+    Examples
+    --------
+    >>> [found] = family({"aglu": ({0: 0.91, 1: 0.94, 2: 0.92}, {0: 0.90, 1: 0.92, 2: 0.91})})
+    >>> found.key, round(found.difference.mean, 4), found.sign()
+    ('aglu', 0.0133, 0)
+    """
+    found = []
+    for key, (series, base) in pairs.items():
+        if series.keys() != base.keys():
+            raise ValueError(f"{key!r} has the seeds {sorted(series)}, its reference has {sorted(base)}")
+        seeds = sorted(base)
+        found.append((key, *paired([series[seed] for seed in seeds], [base[seed] for seed in seeds])))
+    corrected = holm([p_value for _, _, p_value in found])
+    return [
+        Comparison(key, difference, p_value, p_holm, detectable(difference, len(found)))
+        for (key, difference, p_value), p_holm in zip(found, corrected, strict=True)
+    ]
+
+
 @dataclass(frozen=True)
 class NormalityThenTest:
     """What `normality_then_test` found.
@@ -256,13 +371,8 @@ def normality_then_test(a: Sequence[float], b: Sequence[float], level: float = 0
 
 
 def compare(
-    rows: Iterable[Mapping[str, Any]],
-    *,
-    factor: str,
-    reference: Any,
-    measure: str,
-    level: float = _LEVEL,
-) -> list[Comparison]:
+    rows: Iterable[Mapping[str, Any]], *, factor: str, reference: Any, measure: str
+) -> list[Comparison[Any]]:
     """Compare every value of a factor with a reference value, paired by seed, with Holm's correction.
 
     Parameters
@@ -275,13 +385,11 @@ def compare(
         The value of the factor to compare with.
     measure : str
         Key of the number to compare, for example "test_accuracy".
-    level : float
-        Coverage of the intervals.
 
     Returns
     -------
     list of Comparison
-        One per competitor, in the order of the rows.
+        One per competitor, which is its key, in the order of the rows; differences are competitor minus reference.
 
     Raises
     ------
@@ -294,7 +402,7 @@ def compare(
     >>> rows = [{"activation": a, "seed": s, "accuracy": 0.9 + 0.01 * s + (a == "aglu") * (0.01 + 0.001 * s)}
     ...         for a in ("relu", "aglu") for s in range(5)]
     >>> [c] = compare(rows, factor="activation", reference="relu", measure="accuracy")
-    >>> c.competitor, round(c.difference.mean, 4), c.p_holm < 0.05
+    >>> c.key, round(c.difference.mean, 4), c.p_holm < 0.05
     ('aglu', 0.012, True)
     """
     series: dict[Any, dict[int, float]] = defaultdict(dict)
@@ -307,14 +415,4 @@ def compare(
     if reference not in series:
         raise ValueError(f"reference is {reference!r}; rows has {sorted(map(str, series))}")
     base = series.pop(reference)
-    results = []
-    for competitor, values in series.items():
-        if values.keys() != base.keys():
-            raise ValueError(f"{competitor!r} has the seeds {sorted(values)}, {reference!r} has {sorted(base)}")
-        seeds = sorted(base)
-        results.append((competitor, *paired([values[s] for s in seeds], [base[s] for s in seeds], level)))
-    corrected = holm([p_value for _, _, p_value in results])
-    return [
-        Comparison(competitor, reference, difference, p_value, p_holm)
-        for (competitor, difference, p_value), p_holm in zip(results, corrected, strict=True)
-    ]
+    return family({competitor: (values, base) for competitor, values in series.items()})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from companion.analysis import compare, holm, interval, normality_then_test, paired
+from companion.analysis import alike, compare, detectable, family, holm, interval, normality_then_test, paired
 
 
 def test_the_interval_is_students():
@@ -122,7 +122,7 @@ def rows(**offsets):
 
 def test_comparisons_are_paired_by_seed_and_corrected_together():
     good, same = compare(rows(relu=0.0, aglu=0.05, silu=0.0), factor="activation", reference="relu", measure="accuracy")
-    assert (good.competitor, same.competitor) == ("aglu", "silu")
+    assert (good.key, same.key) == ("aglu", "silu")
     # Between seeds the accuracies differ by more than the effect; within seeds the effect is plain.
     assert good.difference.low > 0.04
     assert good.p_holm == pytest.approx(2 * good.p_value)
@@ -140,3 +140,39 @@ def test_missing_references_and_seeds_are_refused():
         compare(rows(relu=0.0), factor="activation", reference="gelu", measure="accuracy")
     with pytest.raises(ValueError, match="'aglu' has the seeds"):
         compare(rows(relu=0.0, aglu=0.1)[:-1], factor="activation", reference="relu", measure="accuracy")
+
+
+def test_what_is_called_detectable_is_found_four_times_of_five():
+    generator = np.random.default_rng(0)
+    n, comparisons, deviation = 6, 4, 0.7
+    # the spread is known here: an interval that has exactly its width
+    sample = np.array([-1.0, 1.0] * (n // 2))
+    known = interval(deviation * sample / sample.std(ddof=1))
+    effect = detectable(known, comparisons)
+    draws = generator.normal(effect, deviation, (40_000, n))
+    found = stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05 / comparisons
+    assert found.mean() == pytest.approx(0.8, abs=0.01)
+    assert detectable(known, comparisons) > detectable(known) > detectable(known, power=0.5) > 0
+    assert detectable(interval([0.2, 0.2, 0.2])) == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "margin", "found"),
+    [([0.1, 0.2, 0.0], 0.5, 1), ([0.1, 0.2, 0.0], 0.2, 0), ([0.9, 1.0, 1.1], 0.5, -1), ([-0.9, -1.0, -1.1], 0.5, -1)],
+)
+def test_alike_is_what_lies_within_the_margin_and_not_what_is_not_different(values, margin, found):
+    assert alike(interval(values), margin) == found
+
+
+def test_a_family_is_corrected_as_one_and_says_in_which_direction():
+    noise = {seed: 0.001 * seed for seed in range(5)}
+    up, down, none = family(
+        {
+            "up": ({seed: 1 + 2 * x for seed, x in noise.items()}, noise),
+            "down": ({seed: -1 + 2 * x for seed, x in noise.items()}, noise),
+            "none": ({seed: x * (-1) ** seed for seed, x in noise.items()}, noise),
+        }
+    )
+    assert [each.sign() for each in (up, down, none)] == [1, -1, 0]
+    assert up.p_holm == pytest.approx(3 * up.p_value)
+    assert none.detectable > up.detectable > 0
