@@ -14,6 +14,7 @@ import torch
 import yaml
 
 import companion
+from companion.claims import ledger
 from companion.rooms import ROOMS
 from tests import lanes
 from tests.cuda.machine_code import ARCHITECTURES
