@@ -64,7 +64,7 @@ def test_sota():
     return Verdict(
         rank(columns, "APA* with AGLU").status,
         f"In {len(columns)} averages it is {min(leads):.1f} to {max(leads):.1f} points above the best other method and "
-        f"{min(gains):.1f} to {max(gains):.1f} above the authors' own baseline, one run each.",
+        f"{min(gains):.1f} to {max(gains):.1f} above the authors' own baseline, without intervals.",
     )
 
 
@@ -99,7 +99,7 @@ def test_many_tasks():
     for table, column in measures.items():
         numbers = results.column(f"apa-table-{table}", column)
         cases |= {name: numbers[name] > numbers[without(name)] for name in numbers if without(name) != name}
-    return count(cases, "networks have a better number with AGLU or APA* and AGLU, one run each")
+    return count(cases, "networks have a better number with AGLU or APA* and AGLU, without intervals")
 
 
 @matters(
@@ -117,15 +117,15 @@ def test_alignment():
 
 @matters(
     "apa-credit",
-    "The gains of APA* with AGLU are those of the activation.",
-    "Sections V and VI",
+    "What SE networks gain with APA* and AGLU is due to the activation.",
+    "Section VI-A, Table VIII",
 )
 def test_credit():
     steps = results.column("apa-table-4e", "average")
     total, apa = steps["SE+APA+Dropout+LayerNorm"] - steps["SE"], steps["SE+APA"] - steps["SE"]
     return not_tested(
-        f"APA* adds dropout and LayerNorm as well: in Table IV (e) APA brings {apa:.1f} of {total:.1f} points, one run "
-        "each, and no sigmoid gate has both.",
+        f"APA* adds dropout and LayerNorm as well: in Table IV (e) APA brings {apa:.1f} of {total:.1f} points, "
+        "without intervals, and no sigmoid gate has both.",
         "SE with dropout, LayerNorm and a sigmoid gate, compared over seeds, would decide it.",
     )
 
@@ -145,7 +145,7 @@ def test_aglu_published():
     second = max((name for name in numbers if name != "AGLU"), key=numbers.__getitem__)
     return Verdict(
         rank({"average": numbers}, "AGLU").status,
-        f"One run each: AGLU has {numbers['AGLU']}, {second} {numbers[second]}; AGLU's is the best of "
+        f"Without intervals AGLU has {numbers['AGLU']}, {second} {numbers[second]}; AGLU's is the best of "
         f"{len(starts)} starts of κ ({enumerated(starts)}).",
     )
 
@@ -162,7 +162,7 @@ def test_best_gate():
     best = max(value for name, value in numbers["average"].items() if name != "APA")
     return Verdict(
         rank({"average": numbers["average"]}, "APA").status,
-        f"On average it has {numbers['average']['APA']} against {best} of the next, one run each; "
+        f"On average it has {numbers['average']['APA']} against {best} of the next, without intervals; "
         f"on few-shot classes it is number {place} of {len(numbers['few'])}.",
     )
 
@@ -179,7 +179,7 @@ def test_temperature():
     )
     return not_tested(
         f"Against the plain sigmoid it has {many:+.1f} points on frequent and {few:+.1f} on rare classes, on test "
-        "images in one run each.",
+        "images, without intervals.",
         "Its accuracy on training images of the frequent classes, over seeds, would decide it.",
     )
 
@@ -209,7 +209,7 @@ def test_deeper():
         for network in ("R101", "R152")
         for of in ("many", "medium", "few", "average")
     }
-    return count(cases, "numbers rise, one run each")
+    return count(cases, "numbers rise, without intervals")
 
 
 @detail(
@@ -220,7 +220,9 @@ def test_deeper():
 )
 def test_classifiers():
     plain, ours = (results.column("apa-table-4c", of) for of in ("se", "apa_star"))
-    return count({name: ours[name] > plain[name] for name in plain}, "techniques have a better number, one run each")
+    return count(
+        {name: ours[name] > plain[name] for name in plain}, "techniques have a better number, without intervals"
+    )
 
 
 @detail(
@@ -249,7 +251,7 @@ def test_collapse():
 def test_init_near_one():
     starts = {row["method"]: row["top1"] for row in results.published("apa-table-16")}
     return not_tested(
-        f"ImageNet-LT has {enumerated([f'{top1} for {name}' for name, top1 in starts.items()])}, one run each.",
+        f"ImageNet-LT has {enumerated([f'{top1} for {name}' for name, top1 in starts.items()])}, without intervals.",
         "The same starts over several seeds would decide it.",
     )
 
@@ -278,7 +280,7 @@ def test_init_stated():
 def test_shared():
     shared, specific = (number("apa-table-18", "top1", method=f"channel {kind}") for kind in ("shared", "specific"))
     return Verdict(
-        graded(shared > specific), f"One run each: {shared} for shared and {specific} for separate parameters."
+        graded(shared > specific), f"Without intervals: {shared} for shared and {specific} for separate parameters."
     )
 
 
@@ -395,7 +397,8 @@ def test_sizes():
     names = [name for name in top1 if name.startswith("SE-") and without(name) != name]
     gains = [f"{top1[name] - top1[without(name)]:.1f}" for name in names]
     return not_tested(
-        f"Three sizes of SE-ResNet, from the smallest, gain {enumerated(gains)} points with APA* and AGLU, each once.",
+        f"Three sizes of SE-ResNet, from the smallest, gain {enumerated(gains)} points with APA* and AGLU, "
+        "without intervals.",
         "More sizes, with AGLU alone and over seeds, would decide it.",
     )
 
@@ -409,7 +412,7 @@ def test_gpt_depth():
     scores = results.column("apa-table-12", "hellaswag")
     gains = [f"{scores[name] - scores[without(name)]:.1f}" for name in scores if without(name) != name]
     return not_tested(
-        f"From GPT2-small to GPT2-xl the gains on HellaSwag are {enumerated(gains)} points, one run each.",
+        f"From GPT2-small to GPT2-xl the gains on HellaSwag are {enumerated(gains)} points, without intervals.",
         "Several seeds of the smaller models would say how much runs differ.",
     )
 
@@ -451,7 +454,8 @@ def test_vlm_gap():
         keys = [key for key in scores[name] if key not in ("method", "average")]
         rise.append(str(sum(float(scores[f"{name} AGLU"][key]) > float(scores[name][key]) for key in keys)))
     return not_tested(
-        f"{enumerated(rise)} of {len(keys)} benchmarks rise for the three models, one run each; no gap is measured.",
+        f"{enumerated(rise)} of {len(keys)} benchmarks rise for the three models, "
+        "without intervals; no gap is measured.",
         "Several seeds, and a measure of the two distributions before and after the connector, would decide it.",
     )
 
@@ -490,7 +494,8 @@ def test_transformers():
     mean = math.fsum(gains) / len(gains)
     return Verdict(
         graded(agrees(mean, "0.3")),
-        f"{len(gains)} gains from {min(gains):.1f} to {max(gains):.1f} points have the mean {mean:.2f}, one run each.",
+        f"{len(gains)} gains from {min(gains):.1f} to {max(gains):.1f} points have the mean {mean:.2f}, "
+        "without intervals.",
     )
 
 
@@ -525,7 +530,7 @@ def test_slips():
 
 @detail(
     "apa-early-layers",
-    "A trained network has its harder activations in early layers, because early features are distinguished easily.",
+    "Trained networks have their harder activations in early layers.",
     "Section VII-B, Fig. 7",
 )
 def test_early_layers():
