@@ -185,6 +185,23 @@ def test_temperature():
 
 
 @matters(
+    "apa-sigmoid-limits",
+    "The sigmoid cannot serve balanced and imbalanced learning alike, because it has no parameters.",
+    "Section I, Table IV (a)",
+)
+def test_sigmoid_limits():
+    average, few = (
+        number("apa-table-4a", of, method="APA") - number("apa-table-4a", of, method="Sigmoid with temperature")
+        for of in ("average", "few")
+    )
+    return not_tested(
+        f"Against a sigmoid with one parameter, the temperature, APA has {average:+.1f} points on average and "
+        f"{few:+.1f} on rare classes, without intervals.",
+        "Sigmoid, sigmoid with temperature and APA on balanced and long-tailed data, over seeds, would decide it.",
+    )
+
+
+@matters(
     "apa-unique",
     "That APA* improves frequent and rare classes alike is an advantage that no previous method has.",
     "Section V-C, Table II",
