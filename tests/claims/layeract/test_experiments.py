@@ -13,7 +13,7 @@ from statistics import fmean
 from companion.analysis import Comparison, family, interval
 from companion.corruptions import CORRUPTIONS
 from companion.layeract.experiments import Pair, comparisons
-from tests.claims.form import Run, Verdict, detected, enumerated, judged_alike, no_result, not_tested, rows, run_of
+from tests.claims.form import Verdict, detected, enumerated, judged_alike, no_result, not_tested, rows, run_of
 from tests.claims.layeract.facts import claim
 
 MNIST, CIFAR = "layeract-mnist", "layeract-cifar10"
@@ -30,15 +30,9 @@ MEASURES = {
 }
 
 
-def compared(run: Run, name: str, *measures: str) -> list[Comparison[Pair]]:
-    """The comparisons of some measures, with the correction for all measures of the result."""
-    return [each for each in comparisons(run.rows, MEASURES[name]) if each.key.measure in measures]
-
-
-def power(found: Sequence[Comparison[Pair]], name: str, unit: str, scale: float = 1.0) -> str:
+def power(found: Sequence[Comparison[Pair]], every: Sequence[Comparison[Pair]], unit: str, scale: float = 1.0) -> str:
     """As `detected`, for some of a family."""
-    corrected = f"correction for {len(LAYER_LEVEL) * 6 * len(MEASURES[name])} comparisons"
-    return detected(found, unit, scale).replace(f"correction for {len(found)} comparisons", corrected)
+    return detected(found, unit, scale).replace(f"for {len(found)} comparisons", f"for {len(every)} comparisons")
 
 
 def lowered(*measures: str, by: float = 100.0):
@@ -54,9 +48,9 @@ def lower(groups: Mapping[str, Sequence[str]], what: str) -> Verdict:
     run = run_of(MNIST)
     if run is None:
         return no_result(MNIST)
-    found, counts = [], []
+    every, found, counts = comparisons(run.rows, MEASURES[MNIST]), [], []
     for label, measures in groups.items():
-        group = compared(run, MNIST, *measures)
+        group = [each for each in every if each.key.measure in measures]
         signs = [each.sign() for each in group]
         counts.append(f"lower in {signs.count(-1)} and higher in {signs.count(1)} of {len(group)} {label}")
         found += group
@@ -66,7 +60,7 @@ def lower(groups: Mapping[str, Sequence[str]], what: str) -> Verdict:
         shown=signs.count(-1),
         against=signs.count(1),
         of=len(found),
-        power=power(found, MNIST, f"in the {what}"),
+        power=power(found, every, f"in the {what}"),
     )
 
 
@@ -126,7 +120,7 @@ def test_mnist_variance():
 )
 def test_mnist_inherent():
     return lower(
-        {"comparisons of the gain with noise on images": GAIN, "with equal noise on the layer's input": Y_MEAN},
+        {"gains with noise on images": GAIN, "fluctuations with equal noise on the layer's input": Y_MEAN},
         "measures",
     )
 
@@ -187,7 +181,7 @@ def test_mnist_inputs():
     }
     return judged_alike(
         run,
-        "With noise on images, inputs of LayerAct functions fluctuate by more than a tenth less or more than others' in "
+        "With noise on images, inputs of LayerAct functions fluctuate over a tenth less or more than others' in "
         f"{beyond[1]} of {len(found) // 2} comparisons without a mean of the noise and in {beyond[2]} with one.",
         list(found.values()),
         SIMILAR,
@@ -203,7 +197,8 @@ def on_cifar(layer: str, measures: Sequence[str], worse_by: float = 0.0) -> Verd
     run = run_of(CIFAR)
     if run is None:
         return no_result(CIFAR)
-    found = [each for each in compared(run, CIFAR, *measures) if each.key.layer_level == layer]
+    every = comparisons(run.rows, MEASURES[CIFAR])
+    found = [each for each in every if each.key.layer_level == layer and each.key.measure in measures]
     shown = sum(each.sign() > 0 or (worse_by > 0 and each.difference.low > -worse_by) for each in found)
     against = sum(each.sign() < 0 and each.difference.mean < -worse_by for each in found)
     rates = run.settings["learning_rates"]
@@ -219,7 +214,7 @@ def on_cifar(layer: str, measures: Sequence[str], worse_by: float = 0.0) -> Verd
             evidence, "Trainings of the paper's size, or a grid with every choice inside it, would decide it."
         )
     return run.judge(
-        evidence, shown=shown, against=against, of=len(found), power=power(found, CIFAR, "points", scale=100)
+        evidence, shown=shown, against=against, of=len(found), power=power(found, every, "points", scale=100)
     )
 
 

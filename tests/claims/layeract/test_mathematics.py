@@ -460,8 +460,7 @@ def test_eq_9_bound():
     return Verdict(
         graded(min(kept.values()) == len(white) and max(spike) <= 1 + 1e-9, max(kept.values()) == len(white)),
         f"With independent noise LA-SiLU keeps it in {kept[sigmoid]} and LA-HardSiLU in {kept[hardsigmoid]} of "
-        f"{len(white)} rows; noise on one outlier among 1000 elements changes the scales {spike[0]:.1f} times as much as "
-        "allowed.",
+        f"{len(white)} rows; noise on one outlier of 1000 elements changes the scales {spike[0]:.1f} times as much.",
     )
 
 
@@ -482,8 +481,8 @@ def test_eq_9_variance():
     outside = sum(not 0.5 < ratio < 1.5 for ratio in ratios) / len(ratios)
     return Verdict(
         graded(outside == 0, abs(fmean(ratios) - 1) < 0.2),
-        f"With 64 elements and independent noise of a tenth, the variance grows by {fmean(ratios):.1f} times the noise's on "
-        f"average, but in {outside:.0%} of {len(ratios)} draws by less than half or more than one and a half of it.",
+        f"With 64 elements and white noise of a tenth, the variance grows by {fmean(ratios):.1f} times the noise's,"
+        f" on average, but in {outside:.0%} of {len(ratios)} draws by less than 0.5 or more than 1.5 times.",
     )
 
 
@@ -592,7 +591,7 @@ def test_bound_can():
     best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     return Verdict(
         graded(ratios[best] < 1),
-        f"LA-SiLU's bound is {ratios[best]:.2f} times SiLU's for a row {best}, and {ratios[worst]:.1f} times for {worst}.",
+        f"LA-SiLU's bound is {ratios[best]:.2f} times SiLU's for a row {best}, {ratios[worst]:.1f} times for {worst}.",
     )
 
 

@@ -81,7 +81,7 @@ def fallen(method):
 # --- Clean images -------------------------------------------------------------------------------------------
 
 
-def tested():
+def entries():
     """Tables 6 and 7: what is printed, by column of Table 1 and rival."""
     return {
         (f"{data}_{row['network'].lower()}", rival): row[rival.lower()]
@@ -99,7 +99,7 @@ def tested():
     turned_by=cells("layeract-table-6", {"network": "ResNet20"}, relu=">0.05"),
 )
 def test_significant():
-    printed = list(tested().values())
+    printed = list(entries().values())
     found, said = (printed.count("<0.05"), len(printed)), (quoted("significant"), quoted("comparisons"))
     return Verdict(
         graded(found == said),
@@ -127,7 +127,7 @@ def welch(name):
     turned_by=cells("layeract-table-6", {"network": "ResNet20"}, relu=">0.05"),
 )
 def test_significance():
-    found, printed = welch("LA-SiLU"), tested()
+    found, printed = welch("LA-SiLU"), entries()
     below = {key: gain > 0 and p < 0.05 for key, (gain, p) in found.items()}
     corrected = sum(p < 0.05 for p in holm([p for _, p in found.values()]))
     cases = {f"{rival} in {of}": below[of, rival] == (printed[of, rival] == "<0.05") for of, rival in found}
@@ -149,7 +149,7 @@ def test_missing():
     places = {
         "Table 1": "PReLU" in column(1, "cifar10_resnet44"),
         "Table 5": "PReLU" in column(5, "cifar10_resnet44"),
-        "Table 6": bool(tested()["cifar10_resnet44", "PReLU"]),
+        "Table 6": bool(entries()["cifar10_resnet44", "PReLU"]),
     }
     verdict = count({name: not there for name, there in places.items()}, "tables leave it out")
     return Verdict(
