@@ -23,6 +23,11 @@ def column(table, of):
     return results.column(f"layeract-table-{table}", of)
 
 
+def label(name):
+    """A column as a reader would call it: "CIFAR10 ResNet20"."""
+    return name.replace("_", " ").replace("cifar", "CIFAR").replace("resnet", "ResNet").replace("gauss", "Gauss")
+
+
 def columns(table):
     """The columns of a table with numbers, by their names."""
     names = [name for name in results.published(f"layeract-table-{table}")[0] if name != "method"]
@@ -43,7 +48,7 @@ def pairs(numbered, of=LAYER_LEVEL):
 def ahead(numbered, of=LAYER_LEVEL):
     """Whether a LayerAct function has a higher number than all element-level functions, by function and column."""
     return {
-        f"{name} on {place.replace('_', ' ')} (Table {table})": numbers[name]
+        f"{name} on {label(place)} (Table {table})": numbers[name]
         > max(value for rival, value in numbers.items() if rival in ELEMENT_LEVEL)
         for table, place, numbers in numbered
         for name in of
@@ -213,9 +218,7 @@ def test_best_element():
 )
 def test_hard_clean():
     numbers = columns(1)
-    cases = {
-        of.replace("_", " "): each["LA-HardSiLU"] < max(each["SiLU"], each["LReLU"]) for of, each in numbers.items()
-    }
+    cases = {label(of): each["LA-HardSiLU"] < max(each["SiLU"], each["LReLU"]) for of, each in numbers.items()}
     found = welch("LA-HardSiLU")
     clear = [gain > 0 for gain, p in found.values() if p < 0.05]
     return count(
