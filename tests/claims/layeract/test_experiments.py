@@ -19,7 +19,8 @@ from tests.claims.layeract.facts import claim
 MNIST, CIFAR = "layeract-mnist", "layeract-cifar10"
 LAYER_LEVEL = {"la_silu": "LA-SiLU", "la_hardsilu": "LA-HardSiLU"}
 EPOCHS = tuple(f"mean_activation_epoch_{epoch}" for epoch in (1, 40, 80))
-# The paper does not say whether its noise is added to the images or to the layer's input: the latter begin with y_.
+# The paper does not say whether its noise is added to the images or to the layer's input. The measures of the latter
+# begin with y_, and are compared only since the first results are known.
 MEAN, Y_MEAN, DEVIATION, Y_DEVIATION, GAIN = (
     tuple(f"{name}_{noise}" for noise in (1, 2))
     for name in ("fluctuation_mean", "y_fluctuation_mean", "fluctuation_std", "y_fluctuation_std", "gain_mean")
