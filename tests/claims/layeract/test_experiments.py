@@ -191,8 +191,8 @@ def test_mnist_inputs():
     )
 
 
-# A point of accuracy: the leads that the paper reports on clean CIFAR are of half a point and less.
-POINT = 0.01
+# On clean CIFAR the paper's leads of LA-SiLU over the best other function are of half a point and less.
+HALF_A_POINT = 0.005
 
 
 def on_cifar(layer: str, measures: Sequence[str], worse_by: float = 0.0) -> Verdict:
@@ -204,21 +204,20 @@ def on_cifar(layer: str, measures: Sequence[str], worse_by: float = 0.0) -> Verd
     found = [each for each in every if each.key.layer_level == layer and each.key.measure in measures]
     shown = sum(each.sign() > 0 or (worse_by > 0 and each.difference.low > -worse_by) for each in found)
     against = sum(each.sign() < 0 and each.difference.mean < -worse_by for each in found)
+    better = "better or at most half a point worse" if worse_by else "better"
+    evidence = (
+        f"Over {found[0].difference.n} seeds {LAYER_LEVEL[layer]} is clearly {better} in {shown} and worse in "
+        f"{against} of {len(found)} comparisons"
+    )
     rates = run.settings["learning_rates"]
     at_edge = {row["activation"] for row in run.rows if row["learning_rate"] in (min(rates), max(rates))}
-    better = "better or at most a point worse" if worse_by else "better"
-    evidence = (
-        f"In small networks over {found[0].difference.n} seeds {LAYER_LEVEL[layer]} is clearly {better} in {shown} and "
-        f"worse in {against} of {len(found)} comparisons; {len(at_edge)} of 8 activations chose a learning rate at the "
-        "edge of the grid."
-    )
     if run.smaller and at_edge:
         return not_tested(
-            evidence, "Trainings of the paper's size, or a grid with every choice inside it, would decide it."
+            f"{evidence}; in these small networks {len(at_edge)} of 8 activations chose a learning rate at the edge.",
+            "Trainings of the paper's size would decide it, and a wider grid would show what small ones say.",
         )
-    return run.judge(
-        evidence, shown=shown, against=against, of=len(found), power=power(found, every, "points", scale=100)
-    )
+    could_find = power(found, every, "points", scale=100)
+    return run.judge(f"{evidence}.", shown=shown, against=against, of=len(found), power=could_find)
 
 
 def inside(row):
@@ -256,4 +255,4 @@ def test_cifar_la_hardsilu():
     turned_by=rows(CIFAR, inside),
 )
 def test_cifar_clean():
-    return on_cifar("la_silu", MEASURES[CIFAR][:1], worse_by=POINT)
+    return on_cifar("la_silu", MEASURES[CIFAR][:1], worse_by=HALF_A_POINT)
