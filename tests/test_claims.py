@@ -51,22 +51,10 @@ def test_the_ledger_holds_the_claims_that_have_a_test_and_no_others(mechanism):
 
 @together("mechanism", MECHANISMS)
 def test_a_row_can_be_understood_alone(mechanism):
-    places = (
-        "Section",
-        "Eq",
-        "Table",
-        "Appendi",
-        "Abstract",
-        "Definition",
-        "Theorem",
-        "Remark",
-        "Fig",
-        "Algorithm",
-        "The",
-    )
+    place = re.compile("Section|Eq|Table|Appendi|Abstract|Definition|Theorem|Remark|Fig|Algorithm|The ")
     for row in claims.ledger(mechanism):
         assert row.claim.endswith("."), row.id
-        assert row.source.startswith(places), row.id
+        assert place.match(row.source), row.id
         assert len(row.claim.split()) <= form.WORDS, row.id
         assert len(row.evidence.split()) <= form.WORDS, row.id
         page, _, anchor = row.chapter.partition("#")
