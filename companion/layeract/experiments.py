@@ -54,14 +54,14 @@ Yoon, Lim (2023), Layer-level activation mechanism.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from companion.analysis import Interval, fluctuation, holm, paired, quantiles, unit_means
+from companion.analysis import Comparison, family, fluctuation, quantiles, unit_means
 from companion.baselines import PReLU
 from companion.corruptions import CORRUPTIONS
 from companion.datasets import Part
@@ -71,7 +71,7 @@ from companion.layeract.layers import LAHardSiLU, LASiLU
 from companion.models import MLP
 from companion.training import evaluate
 
-__all__ = ["Difference", "comparisons"]
+__all__ = ["Pair", "comparisons"]
 
 _ELEMENT_LEVEL: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -323,9 +323,8 @@ register(
 # The test that was fixed beforehand.
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A LayerAct function against an element-level function, in one column and network.
+class Pair(NamedTuple):
+    """What is compared: a LayerAct function and an element-level function, in one column and network.
 
     Parameters
     ----------
@@ -335,24 +334,15 @@ class Difference:
         The column.
     layer_level, element_level : str
         The activations.
-    difference : Interval
-        Of layer-level minus element-level over seeds; not corrected for the number of comparisons.
-    p_value : float
-        Of the paired t-test.
-    p_holm : float
-        The same after Holm's correction over all differences of the call.
     """
 
     network: str | None
     measure: str
     layer_level: str
     element_level: str
-    difference: Interval
-    p_value: float
-    p_holm: float
 
 
-def comparisons(rows: Iterable[Mapping[str, Any]], measures: Sequence[str] = _NOISY_COLUMNS) -> list[Difference]:
+def comparisons(rows: Iterable[Mapping[str, Any]], measures: Sequence[str] = _NOISY_COLUMNS) -> list[Comparison[Pair]]:
     """Compare each LayerAct function with each element-level function as the protocol says.
 
     Parameters
@@ -364,8 +354,8 @@ def comparisons(rows: Iterable[Mapping[str, Any]], measures: Sequence[str] = _NO
 
     Returns
     -------
-    list of Difference
-        By network, column, layer-level and element-level activation.
+    list of Comparison
+        By network, column, layer-level and element-level activation; differences are layer-level minus element-level.
 
     Raises
     ------
@@ -373,26 +363,9 @@ def comparisons(rows: Iterable[Mapping[str, Any]], measures: Sequence[str] = _NO
         If two activations have different seeds.
     """
     series: dict[tuple[str | None, str, str], dict[int, float]] = {}
-    networks: dict[str | None, None] = {}
-    for row in rows:
-        networks[row.get("network")] = None
-        for measure in measures:
-            key = row.get("network"), measure, row["activation"]
-            series.setdefault(key, {})[row["seed"]] = row[measure]
-    pairs = []
-    for network, measure, (layer, element) in (
-        (network, measure, (layer, element))
-        for network in networks
-        for measure in measures
-        for layer in _LAYER_LEVEL
-        for element in _ELEMENT_LEVEL
-    ):
-        a, b = series.get((network, measure, layer)), series.get((network, measure, element))
-        if a is None or b is None:
-            continue
-        if a.keys() != b.keys():
-            raise ValueError(f"{layer!r} has the seeds {sorted(a)}, {element!r} has {sorted(b)}")
-        seeds = sorted(a)
-        pairs.append((network, measure, layer, element, *paired([a[s] for s in seeds], [b[s] for s in seeds])))
-    corrected = holm([pair[-1] for pair in pairs])
-    return [Difference(*pair, p_holm) for pair, p_holm in zip(pairs, corrected, strict=True)]
+    for row, measure in product(rows, measures):
+        series.setdefault((row.get("network"), measure, row["activation"]), {})[row["seed"]] = row[measure]
+    networks = dict.fromkeys(network for network, _, _ in series)
+    pairs = (Pair(*names) for names in product(networks, measures, _LAYER_LEVEL, _ELEMENT_LEVEL))
+    sides = {pair: (series.get((*pair[:2], pair[2])), series.get((*pair[:2], pair[3]))) for pair in pairs}
+    return family({pair: (one, other) for pair, (one, other) in sides.items() if one and other})

@@ -28,7 +28,8 @@ KEYS = {
         "accuracy",
         *(f"{name}_epoch_{epoch}" for name in ("mean_activation", "mean_input") for epoch in EPOCHS),
         *(f"{name}_{noise}" for name in ("fluctuation_mean", "fluctuation_std") for noise in (1, 2)),
-        *(f"{name}_{noise}" for name in ("input_fluctuation_mean", "y_fluctuation_mean") for noise in (1, 2)),
+        *(f"{name}_{noise}" for name in ("input_fluctuation_mean", "gain_mean") for noise in (1, 2)),
+        *(f"{name}_{noise}" for name in ("y_fluctuation_mean", "y_fluctuation_std") for noise in (1, 2)),
     },
     "layeract-cifar10": {"activation", "seed", "network", *ACCURACIES},
     "layeract-cifar100": {"activation", "seed", "network", *ACCURACIES},
@@ -336,10 +337,8 @@ def noisy_rows(networks=("resnet20",), seeds=5):
 def test_comparisons_are_every_layer_level_function_with_every_element_level_one():
     found = comparisons(noisy_rows(("resnet20", "resnet44")), ("accuracy_clean", "accuracy_blur"))
     assert len(found) == 2 * 2 * 2 * 2
-    assert {(d.layer_level, d.element_level) for d in found} == {
-        (a, b) for a in ("la_silu", "la_hardsilu") for b in ("relu", "silu")
-    }
-    significant = {(d.network, d.measure, d.layer_level) for d in found if d.p_holm < 0.05}
+    assert {d.key[2:] for d in found} == {(a, b) for a in ("la_silu", "la_hardsilu") for b in ("relu", "silu")}
+    significant = {d.key[:3] for d in found if d.p_holm < 0.05}
     assert significant == {(network, "accuracy_blur", "la_hardsilu") for network in ("resnet20", "resnet44")}
     for d in found:
         if d.p_holm < 0.05:
@@ -349,28 +348,26 @@ def test_comparisons_are_every_layer_level_function_with_every_element_level_one
 def test_comparisons_are_paired_tests_corrected_over_all_of_them():
     rows = noisy_rows()
     found = comparisons(rows, ("accuracy_clean", "accuracy_blur"))
-    [one] = [d for d in found if (d.measure, d.layer_level, d.element_level) == ("accuracy_clean", "la_silu", "silu")]
+    [one] = [d for d in found if d.key[1:] == ("accuracy_clean", "la_silu", "silu")]
     a, b = ([r["accuracy_clean"] for r in rows if r["activation"] == name] for name in ("la_silu", "silu"))
     assert (one.difference, one.p_value) == paired(a, b)
     smallest = min(found, key=lambda d: d.p_value)
     assert smallest.p_holm == pytest.approx(min(1.0, len(found) * smallest.p_value))
     # The package's other comparison agrees but for the correction.
     [other] = [
-        c
-        for c in compare(rows, factor="activation", reference="silu", measure="accuracy_clean")
-        if c.competitor == "la_silu"
+        c for c in compare(rows, factor="activation", reference="silu", measure="accuracy_clean") if c.key == "la_silu"
     ]
     assert (other.difference, other.p_value) == (one.difference, one.p_value)
 
 
 def test_a_result_with_one_network_has_no_network(mnist):
     found = comparisons(mnist, ("fluctuation_mean_1",))
-    assert [(d.network, d.layer_level, d.element_level) for d in found] == [
-        (None, "la_silu", "relu"),
-        (None, "la_hardsilu", "relu"),
+    assert [d.key for d in found] == [
+        (None, "fluctuation_mean_1", "la_silu", "relu"),
+        (None, "fluctuation_mean_1", "la_hardsilu", "relu"),
     ]
 
 
 def test_missing_seeds_are_refused():
-    with pytest.raises(ValueError, match=r"'la_silu' has the seeds \[0, 1, 2, 3, 4\], 'relu' has"):
+    with pytest.raises(ValueError, match=r"element_level='relu'\) has the seeds .*, its reference has \[1, 2, 3, 4\]"):
         comparisons(noisy_rows()[1:], ("accuracy_clean",))

@@ -1,0 +1,777 @@
+"""What the paper on LayerAct says of its functions, judged by computation."""
+
+from __future__ import annotations
+
+import math
+import random
+from statistics import fmean, pstdev
+
+import sympy
+from mpmath import mp, mpf
+
+from companion import results, symbolic
+from companion.layeract import formulas
+from tests.claims.form import ROUNDING, Verdict, at_most, both, cells, count, enumerated, formula, graded, swap
+from tests.claims.layeract.facts import (
+    ALPHA,
+    claim,
+    distance,
+    element,
+    hardsigmoid,
+    layer_act,
+    normal,
+    normalised,
+    plus,
+    quantiles,
+    sigmoid,
+    spread_rows,
+    statistics,
+    step,
+    value,
+)
+
+LIPSCHITZ = {sigmoid: 1 / 4, hardsigmoid: 1 / 6}
+
+
+def side(name, which="rhs"):
+    return getattr(symbolic.get(name), which)
+
+
+# --- Sections 2 and 3.1: the function -----------------------------------------------------------------------
+
+
+@claim(
+    "layeract-backward",
+    "The paper's three equations of the backward pass are the gradient of a LayerAct function.",
+    "Section 3.1",
+    severity="matters",
+    turned_by=formula(
+        "layeract-gradient-assembled",
+        rhs=side("layeract-gradient-assembled").xreplace({formulas.Partial(formulas.L, formulas.v): sympy.S.Zero}),
+    ),
+)
+def test_backward():
+    worst, generator = 0.0, random.Random(0)
+    scales = {"Scale": lambda x: 1 / (1 + mp.exp(-x)), "Slope": lambda x: 1 / (2 + mp.exp(x) + mp.exp(-x))}
+    # By symmetry the first element stands for all.
+    sides = formulas.Partial(formulas.L, formulas.y[1]), side("layeract-gradient-assembled").subs(formulas.i, 1)
+    for size in (2, 3):
+        inputs = [base[k + 1] for base in (formulas.y, formulas.g) for k in range(size)]
+        written = [formulas.written_out(each, size) for each in sides]
+        function = sympy.lambdify([*inputs, formulas.alpha], written, [scales, "mpmath"], cse=True)
+        with mp.workdps(40):
+            for _ in range(50):
+                exact, printed = function(*(mpf(generator.gauss(0, 1)) for _ in inputs), mpf(ALPHA))
+                worst = max(worst, float(abs(printed / exact - 1)))
+    return Verdict(
+        graded(worst < ROUNDING),
+        f"On 100 random rows of 2 and 3 elements they and SymPy's derivative of Eq. 6 differ by {at_most(worst)}.",
+    )
+
+
+def satisfies(scale):
+    """Definition 3.1 on a grid: between 0 and 1, 1/2 at zero, and no fall and no jump between neighbours."""
+    points = [k / 50 for k in range(-500, 501)]
+    rises = [scale(x) - scale(x - 1e-6) for x in points]
+    inside = all(0 <= scale(x) <= 1 for x in points) and abs(scale(0.0) - 0.5) < ROUNDING
+    return inside and all(-1e-15 <= rise <= 1e-3 for rise in rises)
+
+
+@claim(
+    "layeract-scale",
+    "Sigmoid and HardSigmoid are increasing Lipschitz functions between 0 and 1 with the value 1/2 at zero.",
+    "Section 3.1, Definition 3.1",
+    severity="detail",
+    turned_by=swap(hardsigmoid=step),
+)
+def test_scale():
+    cases = {"the sigmoid": satisfies(sigmoid), "HardSigmoid": satisfies(hardsigmoid)}
+    return count(cases, "satisfy the definition; HardSigmoid increases from −3 to 3 and is constant beyond")
+
+
+ADMISSIBLE = {
+    "the sigmoid": sigmoid,
+    "HardSigmoid": hardsigmoid,
+    "a steep HardSigmoid": lambda x: hardsigmoid(600 * x),
+    "the constant 1/2": lambda x: 0.5,
+}
+
+
+def jump(function):
+    """How much the output of (5, 4, 6) changes where its first element crosses the mean."""
+    return distance(function([5 - 1e-9, 4.0, 6.0]), function([5 + 1e-9, 4.0, 6.0]))
+
+
+@claim(
+    "layeract-any-scale",
+    "Every function that satisfies Definition 3.1 can be used as the scale: the outputs are continuous.",
+    "Section 3.1",
+    severity="detail",
+    turned_by=swap(ADMISSIBLE={"a step": step}),
+)
+def test_any_scale():
+    cases = {name: jump(lambda row, s=scale: layer_act(row, s)) < 1e-5 for name, scale in ADMISSIBLE.items()}
+    return count(
+        cases, "scales give continuous outputs; one of them is the constant 1/2, with which the function is y/2"
+    )
+
+
+@claim(
+    "layeract-continuity",
+    "A scale with a jump at zero makes a LayerAct function jump, while ReLU is continuous with it.",
+    "Section 3.1",
+    severity="detail",
+    turned_by=swap(step=sigmoid),
+)
+def test_continuity():
+    layer = jump(lambda row: layer_act(row, step))
+    relu = distance(element([-1e-9], step), element([1e-9], step))
+    return Verdict(
+        graded(layer > 1 and relu < 1e-6),
+        f"With ReLU's scale the outputs jump by {layer:.1f} where an element of (5, 4, 6) crosses the mean, and ReLU "
+        "itself by less than 1e-6 at zero.",
+    )
+
+
+# --- Section 3.2 and Appendix D: saturation and outputs -----------------------------------------------------
+
+
+@claim(
+    "layeract-negative",
+    "The outputs of LayerAct functions are not limited below.",
+    "Abstract, Section 3.2",
+    severity="matters",
+    turned_by=swap(layer_act=element),
+)
+def test_negative_outputs():
+    rows = [[mean + u for u in quantiles(101)] for mean in (-10.0, -100.0, -1000.0)]
+    lowest = [[min(layer_act(row, scale)) for row in rows] for scale in (sigmoid, hardsigmoid)]
+    silu = min(element([k / 1000 for k in range(-10_000, 1)], sigmoid))
+    return Verdict(
+        graded(all(low < fmean(row) / 3 for lows in lowest for low, row in zip(lows, rows, strict=True))),
+        f"For normal rows with mean −10, −100 and −1000 the lowest output of LA-SiLU is "
+        f"{enumerated([f'{low:.0f}' for low in lowest[0]])}, and SiLU's is never below {silu:.3f}.",
+    )
+
+
+@claim(
+    "layeract-trade-off",
+    "LayerAct functions saturate and have negative outputs without limit, so there is no trade-off between the two.",
+    "Section 3.2",
+    severity="matters",
+    turned_by=swap(layer_act=element),
+)
+def test_no_trade_off():
+    far = layer_act([u - 1000 for u in quantiles(1001)], hardsigmoid)
+    outlier = [-10.0] + [0.0] * 10
+    rows = [outlier, *(row for row, _ in spread_rows(2, 1000))]
+    most = max(sum(n <= -3 for n in normalised(row)) / len(row) for row in rows)
+    return Verdict(
+        graded(min(far) < -300 and 0.0 in map(abs, far), min(far) < -300),
+        f"A row around −1000 has outputs down to {min(far):.0f} and closed gates, though few: at most a tenth of a row "
+        f"by Cantelli's inequality, {most:.1%} in {len(rows)} rows, and none of ten elements.",
+    )
+
+
+@claim(
+    "layeract-saturation-input",
+    "Mean and variance of the layer determine which inputs are saturated.",
+    "Section 1",
+    severity="detail",
+    turned_by=swap(layer_act=element),
+)
+def test_saturation_input():
+    generator, agree = random.Random(4), []
+    for _ in range(200):
+        row = [generator.uniform(-3, 3) + generator.gauss(0, 1) ** 3 for _ in range(50)]
+        mean, variance = statistics(row)
+        edge = mean - 3 * math.sqrt(variance + ALPHA)
+        agree.append([abs(a) < 1e-12 for a in layer_act(row, hardsigmoid)] == [y < edge + 1e-12 for y in row])
+    return Verdict(
+        graded(all(agree)),
+        f"LA-HardSiLU is zero exactly where y ≤ μ − 3√(σ² + α) in {sum(agree)} of {len(agree)} random rows.",
+    )
+
+
+@claim(
+    "layeract-figure-6",
+    "For some inputs no output of LA-HardSiLU is saturated, as in the panel of Fig. 6 with deviation 5.",
+    "Appendix D, Fig. 6",
+    severity="detail",
+    turned_by=swap(normalised=list),
+)
+def test_figure_6():
+    panels = ((0, 5), (0, 1), (-5, 1), (5, 1))
+    few, many = (
+        [
+            sum(n <= -3 for n in normalised([mean + deviation * u for u in quantiles(size)]))
+            for mean, deviation in panels
+        ]
+        for size in (100, 10_000)
+    )
+    return Verdict(
+        graded(few[0] == 0),
+        f"Of 100 normal elements with deviation 5, {few[0]} are saturated, and of 10000 {many[0]}; the other panels "
+        f"give {enumerated([str(n) for n in many[1:]])}, so the number of elements decides and not the deviation.",
+    )
+
+
+@claim(
+    "layeract-shape",
+    "Mean and variance of the input change the shape of a LayerAct function's output.",
+    "Appendix D, Figs. 5 and 6",
+    severity="detail",
+    turned_by=swap(layer_act=lambda row, scale: [y / 2 for y in row]),
+)
+def test_shape():
+    def shape(mean, deviation):
+        outputs = layer_act([mean + deviation * u for u in quantiles(201)], sigmoid)
+        return [(a - fmean(outputs)) / deviation for a in outputs]
+
+    def change(one, other):
+        return distance(shape(*one), shape(*other)) / math.fsum(map(abs, shape(*one)))
+
+    mean, variance, alone = change((0, 1), (5, 1)), change((5, 1), (5, 5)), change((0, 1), (0, 5))
+    return Verdict(
+        graded(min(mean, variance) > 0.01, max(mean, variance) > 0.01),
+        f"Centred and in units of the deviation, outputs change by {mean:.0%} from mean 0 to 5 and by {variance:.0%} "
+        f"from deviation 1 to 5 at mean 5, but by {alone:.0e} at mean 0, which two panels show.",
+    )
+
+
+ROW_MEANS = (-3.0, 0.0, 3.0)
+
+
+def normal_mean(function):
+    """E f(u) for u of the standard normal law."""
+    steps = [k / 200 for k in range(-1800, 1801)]
+    return math.fsum(function(u) * math.exp(-u * u / 2) for u in steps) / 200 / math.sqrt(2 * math.pi)
+
+
+@claim(
+    "layeract-zero-like",
+    "LayerAct functions have mean outputs nearer to zero than functions whose negative outputs are limited.",
+    "Abstract, Section 3.2",
+    severity="fatal",
+    turned_by=swap(ROW_MEANS=(1.0, 2.0, 3.0)),
+)
+def test_zero_like():
+    means = {
+        "LA-SiLU": [normal_mean(lambda u, m=m: (m + u) * sigmoid(u)) for m in ROW_MEANS],
+        "SiLU": [normal_mean(lambda u, m=m: (m + u) * sigmoid(m + u)) for m in ROW_MEANS],
+        "ReLU": [normal_mean(lambda u, m=m: max(0.0, m + u)) for m in ROW_MEANS],
+    }
+    nearer = [abs(la) < min(abs(silu), relu) - 1e-9 for la, silu, relu in zip(*means.values(), strict=True)]
+    text = "; ".join(f"{name} {enumerated([f'{x:.2f}' for x in each])}" for name, each in means.items())
+    return Verdict(
+        graded(all(nearer), any(nearer)),
+        f"Mean outputs of long normal rows N(m, 1) with m {enumerated([f'{m:g}' for m in ROW_MEANS])}: {text}.",
+    )
+
+
+@claim(
+    "layeract-delivers",
+    "LayerAct functions deliver mean and variance of their input to the output.",
+    "Section 3.1, Appendix B",
+    severity="matters",
+    turned_by=swap(layer_act=lambda row, scale: element(normalised(row), scale)),
+)
+def test_delivers():
+    generator, draws = random.Random(6), quantiles(101)
+    gates, worst = [sigmoid(n) for n in normalised(draws)], 0.0
+    for _ in range(100):
+        mean, deviation = generator.uniform(-5, 5), generator.uniform(0.5, 5)
+        outputs = layer_act([mean + deviation * u for u in draws], sigmoid)
+        # μ s(n) + σ n s(n), twice: both can be read off.
+        one, other = (outputs[k] / gates[k] for k in (0, 1))
+        found = (one - other) / (draws[0] - draws[1])
+        worst = max(worst, abs(found - deviation), abs(one - found * draws[0] - mean))
+    return Verdict(
+        graded(worst < 1e-3),
+        f"An output is μs(n) + σns(n), so that two outputs whose n is known give both, in 100 rows with errors "
+        f"{'below 1e-3' if worst < 1e-3 else f'up to {worst:.1f}'}.",
+    )
+
+
+@claim(
+    "layeract-layernorm-erases",
+    "An activation after LayerNorm loses mean and variance of the input.",
+    "Sections 2.4 and 3.1, Appendix B",
+    severity="detail",
+    turned_by=swap(normalised=lambda row, alpha: [y - fmean(row) for y in row]),
+)
+def test_layernorm_erases():
+    draws = normal(random.Random(7), 0, 1, 64)
+
+    def change(deviation, alpha):
+        base, other = (element(normalised(row, alpha), sigmoid) for row in (draws, [7 + deviation * u for u in draws]))
+        return distance(base, other) / math.fsum(map(abs, base))
+
+    exact = max(change(10.0, 0.0), change(0.1, 0.0))
+    return Verdict(
+        graded(exact < ROUNDING),
+        f"SiLU after Eq. 5 gives the same for 7 + 10y, for 7 + y/10 and for y, to {at_most(exact)}; with α = 1e-5 in "
+        f"the root, a deviation of 0.003 changes outputs by {change(3e-3, ALPHA):.0%}.",
+    )
+
+
+@claim(
+    "layeract-scale-sums",
+    "After LayerNorm the sum of the scales is similar for all samples.",
+    "Section 2.4",
+    severity="detail",
+    turned_by=swap(normalised=list),
+)
+def test_scale_sums_alike():
+    two_valued = [[sign * 100.0] * few + [0.0] * (200 - few) for few in range(1, 200) for sign in (-1, 1)]
+    rows = [*(row for row, _ in spread_rows(8, 500)), *two_valued]
+    sums = [math.fsum(map(sigmoid, normalised(row))) / len(row) for row in rows]
+    return Verdict(
+        graded(max(sums) - min(sums) < 0.1),
+        f"The mean scale lies between {min(sums):.3f} and {max(sums):.3f} in {len(sums)} rows, among them all rows of "
+        "200 elements with two values.",
+    )
+
+
+# --- Sections 2.3 and 3.3: fluctuation ----------------------------------------------------------------------
+
+
+def violated(name, rows, scales):
+    """How many rows break a registered inequality."""
+    pairs = [
+        [value(side(name, which), row, noise, scale, LIPSCHITZ.get(scale, 1.0)) for which in ("lhs", "rhs")]
+        for row, noise in rows
+        for scale in scales
+    ]
+    return sum(left > right * (1 + 1e-9) + 1e-12 for left, right in pairs)
+
+
+def without_noise(name):
+    """A side of Eq. 4 or 7 without its second term."""
+    return formula(name, rhs=side(name).xreplace({formulas.epsilon[formulas.j]: sympy.S.Zero}))
+
+
+@claim(
+    "layeract-eq-4",
+    "For positive inputs the fluctuation of an element-level function obeys Eq. 4.",
+    "Section 2.3, Eq. 4",
+    severity="detail",
+    turned_by=without_noise("layeract-element-bound"),
+)
+def test_eq_4():
+    rows = [([abs(y) for y in row], noise) for row, noise in spread_rows(9, 500)]
+    wrong = violated("layeract-element-bound", rows, (sigmoid,))
+    return Verdict(graded(not wrong), f"SiLU breaks it in {wrong} of {len(rows)} random rows of positive elements.")
+
+
+@claim(
+    "layeract-eq-7",
+    "The fluctuation of a LayerAct function obeys Eq. 7.",
+    "Section 3.3, Eq. 7",
+    severity="detail",
+    turned_by=without_noise("layeract-bound"),
+)
+def test_eq_7():
+    wrong = violated("layeract-bound", spread_rows(10, 500), LIPSCHITZ)
+    return Verdict(graded(not wrong), f"LA-SiLU and LA-HardSiLU break it in {wrong} of 1000 random cases.")
+
+
+@claim(
+    "layeract-eq-8",
+    "Scales that satisfy Definition 3.1 change by at most K times the noise, and sum to at most d.",
+    "Section 3.3, Eq. 8",
+    severity="detail",
+    turned_by=swap(LIPSCHITZ={step: 1 / 4}),
+)
+def test_eq_8():
+    rows = [*spread_rows(11, 500), ([-1e-6], [2e-6])]
+    wrong = [violated(f"layeract-element-{name}", rows, LIPSCHITZ) for name in ("scales", "scale-sum")]
+    return Verdict(
+        graded(not any(wrong), not all(wrong)),
+        f"Of {len(LIPSCHITZ) * len(rows)} cases with the sigmoid (K = 1/4) and HardSigmoid (K = 1/6) {wrong[0]} break "
+        f"the first inequality and {wrong[1]} the second.",
+    )
+
+
+ELEMENT_SCALES = {
+    "ReLU": step,
+    "LReLU": lambda y: max(0.01, step(y)),
+    "PReLU": lambda y: max(0.25, step(y)),
+    "Mish": lambda y: math.tanh(math.log1p(math.exp(y))),
+    "SiLU": sigmoid,
+    "HardSiLU": hardsigmoid,
+}
+
+
+@claim(
+    "layeract-eq-8-scope",
+    "Eq. 8 covers the element-level functions with which LayerAct is compared.",
+    "Section 3.3, Definition 3.1, Eq. 8",
+    severity="matters",
+    turned_by=swap(ELEMENT_SCALES={"SiLU": sigmoid, "HardSiLU": hardsigmoid}),
+)
+def test_eq_8_scope():
+    cases = {name: satisfies(scale) for name, scale in ELEMENT_SCALES.items()}
+    return count(cases, "have a scale of the kind that Eq. 8 needs, 1/2 at zero and without a jump")
+
+
+def change_of_scales(row, noise, scale):
+    """How many times as much the scales change as the middle and the right-hand side of Eq. 9 allow."""
+    left = value(side("layeract-noisy-scales", "lhs"), row, noise, scale)
+    middle = value(side("layeract-noisy-sum", "published"), row, noise)
+    right = value(side("layeract-noisy-sum-simplified"), row, noise)
+    return left / LIPSCHITZ[scale] / middle, left / LIPSCHITZ[scale] / right
+
+
+@claim(
+    "layeract-eq-9-bound",
+    "Where the noise is small against the row, the scales of LayerAct change by at most what Eq. 9 says.",
+    "Section 3.3, Eq. 9",
+    severity="matters",
+    turned_by=both(
+        formula("layeract-noisy-sum", published=side("layeract-noisy-sum")),
+        formula("layeract-noisy-sum-simplified", rhs=side("layeract-noisy-sum")),
+    ),
+)
+def test_eq_9_bound():
+    generator = random.Random(12)
+    white = [(normal(generator, 1, 2, 100), normal(generator, 0, 0.02, 100)) for _ in range(100)]
+    kept = {scale: sum(max(change_of_scales(*each, scale)) <= 1 + 1e-9 for each in white) for scale in LIPSCHITZ}
+    outlier = [math.sqrt(1000), *((-1.0) ** k for k in range(999))]
+    spike = change_of_scales(outlier, [0.01] + [0.0] * 999, hardsigmoid)
+    return Verdict(
+        graded(min(kept.values()) == len(white) and max(spike) <= 1 + 1e-9, max(kept.values()) == len(white)),
+        f"With independent noise LA-SiLU keeps it in {kept[sigmoid]} and LA-HardSiLU in {kept[hardsigmoid]} of "
+        f"{len(white)} rows; noise on one outlier in 1000 changes the scales by {spike[0]:.1f} times the bound.",
+    )
+
+
+@claim(
+    "layeract-eq-9-variance",
+    "The variance of a row with noise is the sum of the variances of row and noise.",
+    "Section 3.3, Eq. 9",
+    severity="matters",
+    turned_by=formula("layeract-noisy-variance", published=side("layeract-noisy-variance")),
+)
+def test_eq_9_variance():
+    row, generator, ratios = quantiles(64), random.Random(13), []
+    for _ in range(1000):
+        noise = normal(generator, 0, 0.1, 64)
+        printed = value(side("layeract-noisy-variance", "published"), row, noise)
+        variance = statistics(row)[1]
+        ratios.append((statistics(plus(row, noise))[1] - variance) / (printed - variance))
+    outside = sum(not 0.5 < ratio < 1.5 for ratio in ratios) / len(ratios)
+    return Verdict(
+        graded(outside == 0, abs(fmean(ratios) - 1) < 0.2),
+        f"In a row of 64 elements under independent noise the variance grows by {fmean(ratios):.1f} times the noise's "
+        f"on average, but in {outside:.0%} of {len(ratios)} draws by less than 0.5 or more than 1.5 times.",
+    )
+
+
+RATIOS = (0.1, 0.01)
+
+
+@claim(
+    "layeract-eq-9-equality",
+    "The last two expressions of Eq. 9 for the change of the scales are equal where the noise is small.",
+    "Section 3.3, Eq. 9",
+    severity="detail",
+    turned_by=swap(RATIOS=(1.0,)),
+)
+def test_eq_9_equality():
+    generator, gaps = random.Random(14), []
+    for ratio in RATIOS:
+        row, noise = normal(generator, 0, 1, 1000), normal(generator, 0, ratio, 1000)
+        sides = [value(side("layeract-noisy-sum-simplified", which), row, noise) for which in ("lhs", "rhs")]
+        gaps.append(abs(sides[0] / sides[1] - 1))
+    return Verdict(
+        graded(max(gaps) < 0.01),
+        f"They differ by {enumerated([f'{gap:.3%}' for gap in gaps])} where the noise is "
+        f"{enumerated([f'{ratio:g}' for ratio in RATIOS])} of the row's deviation: near, as the text beside them says.",
+    )
+
+
+@claim(
+    "layeract-eq-9-denominator",
+    "With the α of the experiments, the square root of σ² + α in Eq. 9 is larger than 1.",
+    "Section 3.3, below Eq. 9, Appendix E",
+    severity="matters",
+    turned_by=cells("layeract-quoted", {"place": "Appendix E"}, value=1),
+)
+def test_eq_9_denominator():
+    used = [float(row["value"]) for row in results.published("layeract-quoted") if row["place"] == "Appendix E"]
+    cases = {
+        f"σ = {sigma:g} with α = {alpha:g}": math.sqrt(sigma**2 + alpha) > 1 for alpha in used for sigma in (0.5, 1, 2)
+    }
+    return count(cases, "pairs of a deviation and a published α give a root above 1")
+
+
+@claim(
+    "layeract-eq-9-half",
+    "The scales of LayerAct sum to d/2.",
+    "Section 3.3, Eq. 9",
+    severity="matters",
+    turned_by=formula("layeract-scale-sum", published=formulas.d),
+)
+def test_eq_9_half():
+    generator = random.Random(15)
+    squares = [generator.gauss(0, 1) ** 2 for _ in range(200)]
+    two_valued = [[1.0] * k + [0.0] * (200 - k) for k in range(1, 200)]
+
+    def furthest(rows, scale):
+        printed = value(side("layeract-scale-sum", "published"), squares, squares)
+        return max(abs(math.fsum(map(scale, normalised(row))) - printed) for row in rows) / len(squares)
+
+    usual, two = furthest([squares], sigmoid), furthest(two_valued, sigmoid)
+    steep = furthest(two_valued, ADMISSIBLE["a steep HardSigmoid"])
+    return Verdict(
+        graded(max(usual, two) < ROUNDING, max(usual, two) < 0.05),
+        f"LA-SiLU misses it by {usual:.3f}d for squares of 200 normal numbers and by up to {two:.3f}d for rows of two "
+        f"values; a steeper scale of Definition 3.1 misses it by up to {steep:.2f}d.",
+    )
+
+
+FUNCTIONS = {
+    "ReLU": lambda row: element(row, step),
+    "SiLU": lambda row: element(row, sigmoid),
+    "LA-SiLU": lambda row: layer_act(row, sigmoid),
+    "LA-HardSiLU": lambda row: layer_act(row, hardsigmoid),
+}
+NORMAL_ROWS = ((2.0, 2.0), (0.0, 2.0), (0.0, 0.2), (-5.0, 2.0), (20.0, 2.0))  # means and deviations
+
+
+def both_terms(row, noise):
+    """Change and sum of the scales of LA-SiLU, and of SiLU."""
+    after = math.fsum(map(sigmoid, normalised(plus(row, noise))))
+    element_level = [value(side(f"layeract-element-{name}", "lhs"), row, noise) for name in ("scales", "scale-sum")]
+    return (value(side("layeract-noisy-scales", "lhs"), row, noise), after), element_level
+
+
+@claim(
+    "layeract-terms-bound",
+    "Where the change and the sum of the scales are lower, the bound on the fluctuation is lower too.",
+    "Sections 2.3 and 3.3, Eqs. 4 and 7",
+    severity="matters",
+    turned_by=formula("layeract-bound", rhs=sympy.S.Zero),
+)
+def test_terms_bound():
+    cases = []
+    for row, noise in spread_rows(21, 1000):
+        if all(layer < element_level for layer, element_level in zip(*both_terms(row, noise), strict=True)):
+            of = (value(side(f"layeract-{name}"), row, noise) for name in ("bound", "element-bound"))
+            cases.append(next(of) < next(of))
+    return Verdict(
+        graded(all(cases), any(cases)),
+        f"In {len(cases)} of 1000 random rows both are lower with LA-SiLU than with SiLU, and in {sum(cases)} of these "
+        "Eq. 7 is below Eq. 4: both weight the change by the elements and the scales by the noise.",
+    )
+
+
+def law(mean, deviation):
+    return f"N({mean:g}, {deviation:g}²)"
+
+
+def row_and_noise(mean, deviation):
+    generator = random.Random(16)
+    return normal(generator, mean, deviation, 400), normal(generator, 0, 0.05 * deviation, 400)
+
+
+def fluctuations(row, noise):
+    """By function: how far its outputs move, per unit of noise."""
+    size, noisy = math.fsum(map(abs, noise)), plus(row, noise)
+    return {name: distance(function(noisy), function(row)) / size for name, function in FUNCTIONS.items()}
+
+
+@claim(
+    "layeract-bound-can",
+    "The bound on the fluctuation of LayerAct can be smaller than that of an element-level function.",
+    "Sections 1 and 3.3, Eqs. 4 and 7",
+    severity="fatal",
+    turned_by=swap(NORMAL_ROWS=((5.0, 0.5),)),
+)
+def test_bound_can():
+    ratios = {}
+    for mean, deviation in NORMAL_ROWS:
+        row, noise = row_and_noise(mean, deviation)
+        element_level, layer_level = (
+            value(side(f"layeract-{name}"), row, noise) for name in ("element-bound", "bound")
+        )
+        ratios[law(mean, deviation)] = layer_level / element_level
+    best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    return Verdict(
+        graded(ratios[best] < 1),
+        f"LA-SiLU's bound is {ratios[best]:.2f} times SiLU's for a row {best}, {ratios[worst]:.1f} times for {worst}.",
+    )
+
+
+@claim(
+    "layeract-terms",
+    "Change and sum of the scales are bound to be lower with LayerAct than with element-level functions.",
+    "Section 3.3",
+    severity="fatal",
+    turned_by=swap(NORMAL_ROWS=((2.0, 2.0),)),
+)
+def test_terms():
+    lower = {}
+    # The paper asks for deviations above 1, see Eq. 9.
+    for mean, deviation in (each for each in NORMAL_ROWS if each[1] > 1):
+        row, noise = row_and_noise(mean, deviation)
+        lower[law(mean, deviation)] = all(a < b for a, b in zip(*both_terms(row, noise), strict=True))
+    verdict = count(lower, "rows of normal laws have both lower with LA-SiLU than with SiLU, under small noise")
+    # "Bound to be" is said of all rows.
+    return Verdict(graded(all(lower.values())), verdict.evidence)
+
+
+@claim(
+    "layeract-fluctuates",
+    "LayerAct functions fluctuate less under noise than element-level functions.",
+    "Abstract, Sections 3.3 and 6",
+    severity="fatal",
+    turned_by=swap(NORMAL_ROWS=((2.0, 2.0),)),
+)
+def test_fluctuates():
+    cases = {}
+    for mean, deviation in NORMAL_ROWS:
+        row, white = row_and_noise(mean, deviation)
+        for name, noise in (("noise", white), ("shift", [0.05 * deviation] * len(row))):
+            moved = fluctuations(row, noise)
+            lower = max(moved["LA-SiLU"], moved["LA-HardSiLU"]) < min(moved["ReLU"], moved["SiLU"])
+            cases[f"{name} on {law(mean, deviation)}"] = lower
+    return count(cases, "disturbed rows of normal laws move both LayerAct functions less than ReLU and SiLU")
+
+
+POPULATIONS = (-5.0, 0.0, 5.0)
+
+
+@claim(
+    "layeract-varies-less",
+    "The fluctuation of LayerAct functions varies less between samples than that of element-level functions.",
+    "Sections 3 and 6",
+    severity="fatal",
+    turned_by=swap(POPULATIONS=(0.0,)),
+)
+def test_varies_less():
+    cases, generator = {}, random.Random(19)
+    for centre in POPULATIONS:
+        rows = [normal(generator, centre + generator.gauss(0, 1), 1, 64) for _ in range(100)]
+        for name, noises in (
+            ("noise", [normal(generator, 0, 0.05, 64) for _ in rows]),
+            ("shift", [[0.1] * 64 for _ in rows]),
+        ):
+            moved = [fluctuations(row, noise) for row, noise in zip(rows, noises, strict=True)]
+            spread = {function: pstdev(each[function] for each in moved) for function in FUNCTIONS}
+            lower = max(spread["LA-SiLU"], spread["LA-HardSiLU"]) < min(spread["ReLU"], spread["SiLU"])
+            cases[f"{name} with means around {centre:g}"] = lower
+    return count(
+        cases, "sets of 100 normal rows of deviation 1 have a smaller spread than with ReLU and SiLU", listed=3
+    )
+
+
+@claim(
+    "layeract-bound-samples",
+    "Per unit of noise, the fluctuation of LayerAct has a smaller upper bound over all samples than element-level "
+    "functions have.",
+    "Section 3.3, Definition 2.2",
+    severity="matters",
+    turned_by=swap(layer_act=lambda row, scale: [y / 2 for y in row]),
+)
+def test_bound_samples():
+    noise = [1e-6, -1e-6] * 8
+    moved = [fluctuations([height] * 16, noise)["LA-SiLU"] for height in (1.0, 10.0, 100.0)]
+    grid = [k / 100 for k in range(-1000, 1001)]
+    silu = max(abs(b - a) / 0.01 for a, b in zip(element(grid, sigmoid), element(grid, sigmoid)[1:], strict=False))
+    return Verdict(
+        graded(max(moved) < silu),
+        f"SiLU moves at most {silu:.2f} times as far as its input; LA-SiLU has no such bound, and on rows of equal "
+        f"elements 1, 10 and 100 small noise moves it {enumerated([f'{m:.0f}' for m in moved])} times as far.",
+    )
+
+
+def lower(y):
+    """A function with a lower bound than the identity's."""
+    return 0.9 * max(0.0, y)
+
+
+@claim(
+    "layeract-lower-bound",
+    "The lower the upper bound of the fluctuation, the lower its variance across samples.",
+    "Section 2.3",
+    severity="matters",
+    turned_by=swap(lower=lambda y: 0.9 * y),
+)
+def test_lower_bound():
+    generator, moved = random.Random(20), []
+    for _ in range(200):
+        row, noise = (normal(generator, 0, 1, 64) for _ in range(2))
+        size = math.fsum(map(abs, noise))
+        moved.append(distance(map(lower, plus(row, noise)), map(lower, row)) / size)
+    return Verdict(
+        graded(pstdev(moved) < 1e-9 and max(moved) < 1),
+        "The identity moves by exactly as much as the noise, without any variance, while 0.9·ReLU has a bound of 0.9 "
+        f"and a standard deviation of {pstdev(moved):.2f} over {len(moved)} normal rows.",
+    )
+
+
+# --- Layer normalisation ------------------------------------------------------------------------------------
+
+
+def relative_gap(row):
+    """How far LA-SiLU is from SiLU, in units of SiLU's size."""
+    return distance(element(row, sigmoid), layer_act(row, sigmoid)) / math.fsum(map(abs, element(row, sigmoid)))
+
+
+@claim(
+    "layeract-after-layernorm",
+    "Right after LayerNorm an element-level function and LayerAct become similar, so that its benefits may be lost.",
+    "Section 3.2, Appendix C",
+    severity="matters",
+    turned_by=swap(normalised=lambda row: [3 * y for y in row]),
+)
+def test_after_layernorm():
+    after = normalised(normal(random.Random(17), 1, 2, 128))
+    gap, printed = relative_gap(after), relative_gap([1e-3 * n + 1 for n in after])
+    return Verdict(
+        graded(gap < 0.01),
+        f"SiLU and LA-SiLU differ by {gap:.0e} of SiLU's size at gain 1 and bias 0, and by {printed:.0%} at gain 0.001 "
+        "and bias 1: Appendix C has zero and one exchanged.",
+    )
+
+
+@claim(
+    "layeract-two-layernorms",
+    "After a sum of two layer-normalised inputs, element-level function and LayerAct differ.",
+    "Appendix C",
+    severity="detail",
+    turned_by=swap(plus=lambda one, other: one),
+)
+def test_two_layernorms():
+    generator = random.Random(18)
+    total = plus(*(normalised(normal(generator, 0, 1, 128)) for _ in range(2)))
+    gap = relative_gap(total)
+    return Verdict(
+        graded(gap > 0.01),
+        f"The sum of two independent normalised rows has variance {statistics(total)[1]:.2f}, and SiLU and LA-SiLU "
+        f"differ by {gap:.0%} of SiLU's size.",
+    )
+
+
+@claim(
+    "layeract-lstm",
+    "LayerAct functions can be employed in an LSTM with LayerNorm, whose gates are sigmoids.",
+    "Section 3.2, Appendix C",
+    severity="matters",
+    turned_by=swap(layer_act=lambda row, scale: [scale(n) for n in normalised(row)]),
+)
+def test_lstm():
+    generator = random.Random(18)
+    total = plus(*(normalised(normal(generator, 0, 1, 128)) for _ in range(2)))
+    gates = {
+        "LA-SiLU": layer_act(total, sigmoid),
+        "LA-HardSiLU": layer_act(total, hardsigmoid),
+        "the scale alone": [sigmoid(n) for n in normalised(total)],
+    }
+    cases = {name: all(0 <= a <= 1 for a in each) for name, each in gates.items()}
+    what = (
+        "stay between 0 and 1, as a gate has to; Section 5 says itself that unbounded functions may not be used there"
+    )
+    return count(cases, what)
