@@ -13,7 +13,7 @@ from companion import results
 from companion.analysis import Comparison
 from companion.claims import SEVERITIES
 from companion.dac.experiments import comparisons
-from tests.claims.form import ROUNDING, Run, Verdict, claim, enumerated, not_tested, with_interval
+from tests.claims.form import Run, Verdict, claim, enumerated, not_tested, with_interval
 
 fatal, matters, detail = (partial(claim, severity=severity, chapter="mechanisms/dac") for severity in SEVERITIES)
 
@@ -45,27 +45,6 @@ def unit(weights: Sequence[float], biases: Sequence[float], inputs: Sequence[flo
 
 def normal(generator: random.Random, count: int) -> list[float]:
     return [generator.gauss(0, 1) for _ in range(count)]
-
-
-def standard_connection(inputs: int, outputs: int, groups: int) -> bool:
-    """Whether a random DAC with so many inputs, outputs and groups is a standard layer after shared biases."""
-    generator = random.Random(0)
-    w, b = ([normal(generator, inputs // groups) for _ in range(outputs)] for _ in range(2))
-    readers: dict[int, list[float]] = {}
-    starts = [output // (outputs // groups) * (inputs // groups) for output in range(outputs)]
-    for start, biases in zip(starts, b, strict=True):
-        for place, bias in enumerate(biases):
-            readers.setdefault(start + place, []).append(bias)
-    if any(len(biases) > 1 for biases in readers.values()):
-        return False
-    z = normal(generator, inputs)
-    shared = [relu(readers[j][0] + value) for j, value in enumerate(z)]
-    gaps = [
-        unit(weights, biases, z[start:][: len(biases)])
-        - math.fsum(a * x for a, x in zip(weights, shared[start:], strict=False))
-        for start, weights, biases in zip(starts, w, b, strict=True)
-    ]
-    return max(map(abs, gaps)) < ROUNDING
 
 
 # --- Networks by their layers -------------------------------------------------------------------------------
@@ -224,7 +203,7 @@ def lower_errors(run: Run, reference: str, *units: str, sign: int) -> Verdict:
     at_edge = f"the edge of the grid of learning rates was chosen for {enumerated(edge)}"
     if not found:
         return not_tested(
-            f"In our small run on CIFAR-10 {at_edge}.", "The same run on a wider grid would show it at that scale."
+            f"In our small run on CIFAR-10 {at_edge}.", "The same run on a wider grid would show it at this scale."
         )
     signs = [each.sign() for each in found]
     changed = [f"{with_interval(each.difference, 1, 100)} in the {NAMES[each.key[0]]} network" for each in found]

@@ -1,9 +1,10 @@
 """What the paper on DAC says of trained networks, judged by runs of ours.
 
-What counts as clear stood here before the results existed. "Better" means: the mean of the differences, paired by seed,
-has the wanted sign with p < 0.05 (t-test, Holm's correction over all differences of one table of the chapter). A claim
-about several networks makes a comparison of each. Fewer than six failed trainings decide nothing. A competitor whose
-learning rate was chosen from the edge of its grid is not compared.
+What counts as clear was written down before the results existed. "Better" means: the mean of the differences, paired by
+seed, has the wanted sign with p < 0.05 (t-test, Holm's correction over all differences of one table of the chapter). A
+claim about several networks makes a comparison of each. Fewer than six failed trainings decide nothing. Written down
+afterwards: what "alike" is, that a competitor whose learning rate was chosen from the edge of its grid is not compared,
+and that "less and less" is tested by the difference between the last gain and the first.
 """
 
 from __future__ import annotations

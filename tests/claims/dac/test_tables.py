@@ -308,7 +308,7 @@ def test_not_by_size():
     return not_tested(
         f"Image networks keep their channels when DAC adds {growth(resnet(3, 32)):.0f} % parameters, though Section 2 "
         "asks for comparisons at equal size; no baseline is enlarged.",
-        "Baselines of about 5 % more channels, with as many parameters as the DACs, on the same folds would.",
+        "Baselines of about 5 % more channels, with as many parameters as the DACs, on the same folds would decide it.",
     )
 
 
