@@ -183,22 +183,38 @@ def power(found: Sequence[Comparison[Any]], of: int, unit: str, scale: float = 1
     return f"A difference of {span} {unit} would have been found with 80 % probability, corrected for {of} comparisons."
 
 
-NAMES = {"base": "the baseline", "dac": "DAC", "shared": "shared biases", "vgg8_8": "plain", "resnet8_half": "residual"}
-NAMES |= {f"mba{copies}": f"multi-bias activation with {copies} copies" for copies in (2, 4, 8)}
+def some(numbers: Sequence[str], most: int = 9) -> str:
+    """All numbers where they fit into a sentence."""
+    return enumerated(numbers if len(numbers) <= most else [*numbers[:2], f"{len(numbers) - 2} more"])
+
+
+NAMES = {"dac": "DAC", "shared": "shared biases", "vgg8_8": "plain network", "resnet8_half": "residual network"}
+NAMES |= {f"mba{copies}": f"{copies} copies" for copies in (2, 4, 8)}
+
+
+def named(key: tuple[str, str]) -> str:
+    network, unit = (NAMES.get(each, each) for each in key)
+    return f"({unit}, {network})"
 
 
 def inside(run: Run, reference: str, *units: str) -> tuple[list[Comparison[Any]], list[str]]:
     """Units against a reference in each network; and whose learning rate was chosen from an edge of the grid, so that
     another might have been better: they are not compared."""
     rates = run.settings["learning_rates"]
-    edge = {(r["network"], r["unit"]) for r in run.rows if r["learning_rate"] in (min(rates), max(rates))}
+    ends = {min(rates), max(rates)} if len(rates) > 1 else set()  # one rate is a recipe, not a choice
+    edge = {(r["network"], r["unit"]) for r in run.rows if r["learning_rate"] in ends}
     every = [each for each in comparisons(run.rows, reference) if each.key[1] in units]
-    found = [each for each in every if not edge & {each.key, (each.key[0], reference)}]
-    return found, [f"{NAMES[unit]} in the {NAMES[network]} network" for network, unit in sorted(edge)]
+    return [each for each in every if not edge & {each.key, (each.key[0], reference)}], [*map(named, sorted(edge))]
 
 
-def lower_errors(run: Run, reference: str, *units: str, sign: int) -> Verdict:
-    """Whether units have test errors below (−1) or above (+1) those of the reference."""
+def points(run: Run, found: Sequence[Comparison[Any]]) -> str:
+    changes = some([f"{with_interval(each.difference, 1, 100)} {named(each.key)}" for each in found], most=3)
+    small = "Small networks on " if run.smaller else ""
+    return f"{small}CIFAR-10, {found[0].difference.n} seeds: points of test error change by {changes}"
+
+
+def lower_errors(run: Run, reference: str, *units: str, sign: int, claimed: float) -> Verdict:
+    """Whether units have test errors below (−1) or above (+1) those of the reference, by so many points as claimed."""
     found, edge = inside(run, reference, *units)
     at_edge = f"the edge of the grid of learning rates was chosen for {enumerated(edge)}"
     if not found:
@@ -206,12 +222,11 @@ def lower_errors(run: Run, reference: str, *units: str, sign: int) -> Verdict:
             f"In our small run on CIFAR-10 {at_edge}.", "The same run on a wider grid would show it at this scale."
         )
     signs = [each.sign() for each in found]
-    changed = [f"{with_interval(each.difference, 1, 100)} in the {NAMES[each.key[0]]} network" for each in found]
     return run.judge(
-        f"Small networks on CIFAR-10, {found[0].difference.n} seeds: points of test error change by "
-        f"{enumerated(changed)}{f'; left out, since {at_edge}' if edge else ''}.",
+        f"{points(run, found)}{f'; left out, since {at_edge}' if edge else ''}.",
         shown=signs.count(sign),
         against=signs.count(-sign),
         of=len(signs),
         power=power(found, len(comparisons(run.rows, reference)), "points", 100),
+        could_see=100 * max(each.detectable for each in found) <= claimed,
     )
