@@ -151,7 +151,7 @@ def test_theory_shared():
     layers = {"Eq. 6": (5, 1), "Theorem C.1": (5, 1), "Fig. 7a": (2, 1), "Fig. 7b": (2, 2)}
     return count(
         {place: not standard(*layer) for place, layer in layers.items()},
-        "have a layer with more than one output, without which unshared biases are shared ones",
+        "arguments have a layer with more than one output, without which unshared biases are shared ones",
     )
 
 
@@ -250,8 +250,8 @@ def test_flops_percent():
 )
 def test_activation_cost():
     return not_tested(
-        "DAC activates n times as many numbers, and adds as many biases, which are counted; the paper gives no times "
-        "and no memory.",
+        "A DAC of n units activates n times as many numbers, and adds as many biases, which are counted; the paper "
+        "gives no times and no memory.",
         "Times of DAC and of standard layers with as many parameters, on the same machines, would decide it.",
     )
 
@@ -332,7 +332,8 @@ def test_ablation_v2():
         ).item() > 1e-9
     return count(
         changed,
-        "versions of ResNet20 compute something else once pre-activated with shared biases and the same weights",
+        "versions of ResNet20 compute something else once pre-activated with shared biases, and only these can gain by "
+        "it",
     )
 
 
