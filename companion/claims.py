@@ -17,9 +17,9 @@ from functools import cache
 from typing import Any, Literal, get_args
 
 from companion.results import data_path
-from companion.rooms import ROOMS
+from companion.rooms import ROOMS, title
 
-__all__ = ["KINDS", "SEVERITIES", "STATUSES", "Claim", "get", "ledger", "summary", "table"]
+__all__ = ["KINDS", "SEVERITIES", "STATUSES", "Claim", "cards", "get", "ledger", "summary", "table"]
 
 Status = Literal[
     "holds",
@@ -169,7 +169,7 @@ def table(claims: Iterable[Claim]) -> str:
     Returns
     -------
     str
-        Markdown with the columns Claim, Verdict, Evidence; each claim is followed by its place in the paper.
+        Markdown with the columns Claim, Verdict, Evidence; a verdict links to its row in the appendix.
 
     Examples
     --------
@@ -179,8 +179,45 @@ def table(claims: Iterable[Claim]) -> str:
     lines = ["| Claim | Verdict | Evidence |", "| --- | --- | --- |"]
     for claim in claims:
         evidence = " ".join(filter(None, (claim.evidence, claim.power, claim.decided_by)))
-        lines.append(f"| {_escaped(claim.claim)} ({_escaped(claim.source)}) | **{claim.status}** | {_escaped(evidence)} |")
+        verdict = f"[**{claim.status}**](../appendix/claims.html#{claim.id})"
+        lines.append(f"| {_escaped(claim.claim)} ({_escaped(claim.source)}) | {verdict} | {_escaped(evidence)} |")
     return "\n".join(lines)
+
+
+def cards(claims: Iterable[Claim]) -> str:
+    """Return claims as HTML: a card each, with its id as anchor, and what a filter asks for as data.
+
+    Parameters
+    ----------
+    claims : iterable of Claim
+        From `ledger`.
+
+    Returns
+    -------
+    str
+        One element of the class "claims".
+
+    Examples
+    --------
+    >>> "id='apa-silu'" in cards(get("apa-silu"))
+    True
+    """
+    return "\n".join(["<div class='claims'>", *map(_card, claims), "</div>"])
+
+
+def _card(claim: Claim) -> str:
+    asked = {"paper": title(claim.mechanism), "kind": claim.kind, "severity": claim.severity, "verdict": claim.status}
+    data = " ".join(f"data-{name}='{html.escape(value)}'" for name, value in asked.items())
+    page, hashed, anchor = claim.chapter.partition("#")
+    evidence = " ".join(filter(None, (claim.evidence, claim.power)))
+    rest = f"<p class='decided'>{html.escape(claim.decided_by)}</p>" if claim.decided_by else ""
+    return (
+        f"<article id='{claim.id}' {data}>"
+        f"<header><strong>{claim.status}</strong> <span>{asked['paper']}, {html.escape(claim.source)}</span></header>"
+        f"<p>{_signed(html.escape(claim.claim))}</p><p class='evidence'>{_signed(html.escape(evidence))}</p>{rest}"
+        f"<footer>{claim.severity} · {claim.kind} · <a href='../{page}.html{hashed}{anchor}'>chapter</a> · "
+        f"<code>{claim.test}</code> · <a href='#{claim.id}'>{claim.id}</a></footer></article>"
+    )
 
 
 def summary() -> str:
@@ -189,7 +226,7 @@ def summary() -> str:
     Returns
     -------
     str
-        A row a verdict, a column a paper, and the claims on which a method or a main result depends in parentheses.
+        A row for each verdict, a column for each paper; in parentheses how many of the claims are fatal.
 
     Examples
     --------
@@ -198,9 +235,10 @@ def summary() -> str:
     """
     claims = ledger()
     papers = list(dict.fromkeys(claim.mechanism for claim in claims))
+    names = [title(paper) for paper in papers]
     every = Counter((claim.status, claim.mechanism) for claim in claims)
     fatal = Counter((claim.status, claim.mechanism) for claim in claims if claim.severity == "fatal")
-    lines = [f"| Verdict | {' | '.join(papers)} |", f"| --- |{' --- |' * len(papers)}"]
+    lines = [f"| Verdict | {' | '.join(names)} |", f"| --- |{' --- |' * len(papers)}"]
     for status in STATUSES:
         if any(every[status, paper] for paper in papers):
             cells = [_counted(every[status, paper], fatal[status, paper]) for paper in papers]
@@ -212,8 +250,12 @@ def _counted(every: int, fatal: int) -> str:
     return f"{every} ({fatal})" if fatal else f"{every}" if every else ""
 
 
+def _signed(text: str) -> str:
+    return re.sub(r"(?<!\w)-(?=\d)", "−", text)
+
+
 def _escaped(cell: str) -> str:
     plain = html.escape(" ".join(cell.split()), quote=False)
     for special in "|*$_":
         plain = plain.replace(special, f"\\{special}")
-    return re.sub(r"(?<!\w)-(?=\d)", "−", plain)
+    return _signed(plain)

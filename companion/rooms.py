@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-__all__ = ["ROOMS", "modules"]
+__all__ = ["ROOMS", "modules", "title"]
 
 ROOMS = ("apa", "layeract", "dac", "dnrt")
 """In the order in which formulas register: what several mechanisms need, the first one brings."""
@@ -32,3 +32,24 @@ def modules(name: str) -> dict[str, ModuleType]:
     """
     found = {room: f"companion.{room}.{name}" for room in ROOMS}
     return {room: importlib.import_module(path) for room, path in found.items() if importlib.util.find_spec(path)}
+
+
+def title(room: str) -> str:
+    """What a room's mechanism is called on a page: the beginning of the room's docstring, up to a colon.
+
+    Parameters
+    ----------
+    room : str
+        One of `ROOMS`.
+
+    Returns
+    -------
+    str
+        The name.
+
+    Examples
+    --------
+    >>> title("layeract")
+    'LayerAct'
+    """
+    return (importlib.import_module(f"companion.{room}").__doc__ or room).partition(":")[0]

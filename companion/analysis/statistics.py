@@ -370,9 +370,7 @@ def normality_then_test(a: Sequence[float], b: Sequence[float], level: float = 0
     return NormalityThenTest("wilcoxon", p_value, mean, normal)
 
 
-def compare(
-    rows: Iterable[Mapping[str, Any]], *, factor: str, reference: Any, measure: str
-) -> list[Comparison[Any]]:
+def compare(rows: Iterable[Mapping[str, Any]], *, factor: str, reference: Any, measure: str) -> list[Comparison[Any]]:
     """Compare every value of a factor with a reference value, paired by seed, with Holm's correction.
 
     Parameters

@@ -1,1 +1,1 @@
-"""Adaptive parametric activation (APA) and the adaptive gated linear unit (AGLU)."""
+"""APA and AGLU: the adaptive parametric activation, and the adaptive gated linear unit."""

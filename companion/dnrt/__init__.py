@@ -1,1 +1,1 @@
-"""Dynamic neural response tuning: RAA, a threshold that depends on the whole response (Qiu et al. 2024)."""
+"""DNRT: dynamic neural response tuning with RAA, a threshold that depends on the whole response (Qiu et al. 2024)."""

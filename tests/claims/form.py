@@ -14,13 +14,14 @@
         worst = largest(...)
         return Verdict(graded(worst < ROUNDING), f"AGLU(z, 1, 1) and zσ(z) differ by {at_most(worst)} on [−30, 30].")
 
-The function computes and returns a verdict. The test that the decorator makes of it compares the verdict with the row in
-data/claims, as the outputs of notebooks are compared, and then plants the change that the claim names: a fact, a
+The function computes and returns a verdict. The test that the decorator makes of it compares the verdict with the row
+in data/claims, as the outputs of notebooks are compared, and then plants the change that the claim names: a fact, a
 number of a table, the rows of a run or a formula is another, and the *status* has to be another too. The name of the
 file says the kind of claim: test_mathematics, test_tables, test_experiments. ``make claims`` writes the rows.
 
 A claim is judged in its weakest sensible reading: "can" is not "always", and a sentence about the paper's own numbers
-is about these numbers. A sentence that infers from bare numbers, without intervals, what is so in general is "not tested".
+is about these numbers. A sentence that infers from bare numbers, without intervals, what is so in general is
+"not tested".
 
 One rule says what a run of ours makes of a claim: `Run.judge`.
 """
@@ -142,7 +143,9 @@ def claim(
         Of the numbers in the evidence, such as "0.02" or "5%", where processors differ in the printed digits.
     """
     if severity not in SEVERITIES or id.partition("-")[0] not in ROOMS:
-        raise ValueError(f"{id}: severity is one of {', '.join(SEVERITIES)}, an id begins with one of {', '.join(ROOMS)}")
+        raise ValueError(
+            f"{id}: severity is one of {', '.join(SEVERITIES)}, an id begins with one of {', '.join(ROOMS)}"
+        )
 
     def decorate(judge: Judge) -> Callable[[], None]:
         path = Path(inspect.getfile(judge)).resolve().relative_to(ROOT)
@@ -185,9 +188,9 @@ def _compared_and_turned(entry: Entry) -> None:
     difference = "is missing" if committed is None else differs(found, committed, entry.tolerance)
     if difference:
         pytest.fail(f"data/claims: {entry.row.id} {difference}; `make claims` writes it", pytrace=False)
-    if found.status == "not tested":
+    if entry.turned_by is None:
+        assert found.status == "not tested", f"{entry.row.id} names no planted change that turns its status"
         return
-    assert entry.turned_by is not None, f"{entry.row.id} names no planted change that turns its status"
     with entry.turned_by(entry.judge):
         turned = entry.judge()
     if turned.status == found.status:
@@ -333,12 +336,13 @@ def share(printed: str, part: float, whole: float, of: str) -> Verdict:
     found = 100 * part / whole
     digits = decimals(printed)
     return Verdict(
-        graded(agrees(found, printed)), f"{of}: {part:g} of {whole:g} are {found:.{digits + 1}f} %; the text says {printed} %."
+        graded(agrees(found, printed)),
+        f"{of}: {part:g} of {whole:g} are {found:.{digits + 1}f} %; the text says {printed} %.",
     )
 
 
 def rank(columns: Mapping[str, Mapping[str, float]], of: str, *, lowest: bool = False) -> Verdict:
-    """Whether something has the best number, in each of some columns: number by competitor, by column. A tie is no lead."""
+    """Whether something has the best number in some columns, each a number by competitor. A tie is no lead."""
     first, places = [], []
     for column, numbers in columns.items():
         mine = numbers[of]
@@ -401,9 +405,9 @@ class Run:
         Returns
         -------
         Verdict
-            At the paper's scale "holds" where every comparison shows it; "does not hold" where more comparisons show the
-            opposite than the claim, or none shows it and it would have been seen; "not decided" where it might not
-            have been; else "holds in part". A smaller run neither confirms nor refutes: "seen …" where every
+            At the paper's scale "holds" where every comparison shows it; "does not hold" where more comparisons show
+            the opposite than the claim, or none shows it and it would have been seen; "not decided" where it might
+            not have been; else "holds in part". A smaller run neither confirms nor refutes: "seen …" where every
             comparison shows it, "opposite …" where most show the opposite, "seen in part …" where more show the
             claim than the opposite, else "not seen at smaller scale".
         """
@@ -464,12 +468,13 @@ def detected(comparisons: Sequence[Comparison[Any]], unit: str, scale: float = 1
 def judged_alike(run: Run, evidence: str, differences: Sequence[Interval], margin: float) -> Verdict:
     """What a run makes of the claim that things are alike: all intervals have to lie within the margin."""
     found = [alike(each, margin) for each in differences]
+    farthest = max(max(abs(each.low), abs(each.high)) for each in differences)
     return run.judge(
         evidence,
         shown=found.count(1),
         against=found.count(-1),
         of=len(found),
-        power=f"Alike means within ±{margin:g}, and intervals reach {max(abs(end) for each in differences for end in (each.low, each.high)):.2g} from zero.",
+        power=f"Alike means within ±{margin:g}, and intervals reach {farthest:.2g} from zero.",
         could_see=all(each.half_width < margin for each in differences),
     )
 
@@ -489,5 +494,5 @@ def enumerated(names: Sequence[str]) -> str:
 
 def with_interval(value: Interval, digits: int = 2, scale: float = 1.0) -> str:
     """A difference and its interval: "+1.20 [+0.90, +1.50]"."""
-    return "{:+.{d}f} [{:+.{d}f}, {:+.{d}f}]".format(*(scale * x for x in (value.mean, value.low, value.high)), d=digits)
-
+    mean, low, high = (f"{scale * x:+.{digits}f}" for x in (value.mean, value.low, value.high))
+    return f"{mean} [{low}, {high}]"
