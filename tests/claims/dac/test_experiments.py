@@ -91,6 +91,7 @@ def test_sgemm_small():
     "dac-experiment-sgemm-large",
     "On SGEMM, above 10⁵ parameters DAC is generally better than a baseline with as many.",
     "Section 5, Figs. 3 and 8",
+    turned_by=rows(SGEMM, lambda row: row | {"parameters": 100 * row["parameters"]}),
 )
 def test_sgemm_large():
     return sgemm("trade", -1, low=quoted("Appendix D, Fig. 8", "parameters above which DAC is better"))
@@ -148,6 +149,7 @@ def test_sgemm_weights():
     "dac-experiment-sgemm-trains",
     "On SGEMM, DAC fails to train less often than the baseline.",
     "Section 5, SGEMM",
+    turned_by=rows(SGEMM, lambda row: row | {"failed": row["unit"] == "base" and row["seed"] == 0}),
 )
 def test_sgemm_trains():
     from scipy import stats
@@ -203,6 +205,7 @@ def test_cifar_shared():
     "dac-experiment-cifar-worse",
     "On CIFAR pre-activation with shared biases has a distinctly higher test error than DAC.",
     "Section 5, Table 3",
+    turned_by=rows(CIFAR, lambda row: row | {"learning_rate": 0.3}),
 )
 def test_cifar_worse():
     run = run_of(CIFAR)
@@ -213,6 +216,7 @@ def test_cifar_worse():
     "dac-experiment-cifar-mba",
     "On CIFAR multi-bias activation lowers the test error less than DAC.",
     "Section 5, comparison with MBA",
+    turned_by=rows(CIFAR, lambda row: row | {"learning_rate": 0.3}),
 )
 def test_cifar_mba():
     run = run_of(CIFAR)
