@@ -60,7 +60,7 @@ class Conv(NamedTuple):
     result: int
 
 
-RESNETS = {"ResNet20": 3, "ResNet32": 5}
+RESNETS = {"ResNet20": 3, "ResNet32": 5, "ResNet44": 7, "ResNet56": 9}
 VGGS = {"20/16": ((7, 6, 6), 16), "14/32": ((5, 4, 4), 32)}
 
 
