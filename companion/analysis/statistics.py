@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean
 from typing import Any, Generic, Literal, TypeVar
 
@@ -67,6 +68,8 @@ class Comparison(Generic[Key]):
         The same after Holm's correction over the family.
     detectable : float
         The size of a difference that would be found with a probability of 80 % after the correction, see `detectable`.
+    size : int
+        Of the family.
     """
 
     key: Key
@@ -74,6 +77,7 @@ class Comparison(Generic[Key]):
     p_value: float
     p_holm: float
     detectable: float
+    size: int
 
     def sign(self, level: float = 0.05) -> int:
         """1 or -1 where the difference is clearly above or below zero after the correction, else 0."""
@@ -188,6 +192,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+@cache
 def detectable(difference: Interval, comparisons: int = 1, power: float = 0.8) -> float:
     """Return the size of a true difference that a paired t-test would find with a given probability.
 
@@ -287,7 +292,7 @@ def family(pairs: Mapping[Key, tuple[Mapping[int, float], Mapping[int, float]]])
         found.append((key, *paired([series[seed] for seed in seeds], [base[seed] for seed in seeds])))
     corrected = holm([p_value for _, _, p_value in found])
     return [
-        Comparison(key, difference, p_value, p_holm, detectable(difference, len(found)))
+        Comparison(key, difference, p_value, p_holm, detectable(difference, len(found)), len(found))
         for (key, difference, p_value), p_holm in zip(found, corrected, strict=True)
     ]
 

@@ -15,7 +15,8 @@ from tests.experiments.committed import assert_current, committed
 KEYS = {
     "apa-digits": {"activation", "imbalance", "seed", "learning_rate", "test_accuracy", "few_accuracy"},
     "apa-digits-rates": {"activation", "imbalance", "seed", "learning_rate", "test_accuracy", "few_accuracy"},
-    "apa-logits": {"imbalance", "seed", "class", "class_size", "ks_logistic", "ks_gumbel", "skewness"},
+    "apa-logits": {"imbalance", "seed", "class", "class_size"}
+    | {f"{name}{of}" for name in ("ks_logistic", "ks_gumbel", "skewness") for of in ("", "_rest")},
     "apa-attention": {"imbalance", "seed", "gate", "entropy_frequent", "entropy_rare", "response_rare"},
     "apa-lambda-gradient": {"gradient", "imbalance", "seed", "test_accuracy", "final_loss", "lam", "kappa"},
     "apa-cifar100-lt": {"variant", "imbalance", "seed", "test_accuracy", "few_accuracy", "many_accuracy"},

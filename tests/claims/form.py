@@ -457,11 +457,12 @@ def no_result(name: str) -> Verdict:
 
 
 def detected(comparisons: Sequence[Comparison[Any]], unit: str, scale: float = 1.0) -> str:
-    """The sentence on power: what each of the comparisons would have found with a probability of 80 %."""
+    """The sentence on power: what each of some comparisons of a family would have found with a probability of 80 %."""
     sizes = [scale * each.detectable for each in comparisons]
     low, high = f"{min(sizes):.2g}", f"{max(sizes):.2g}"
     found = f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
-    corrected = f" after correction for {len(sizes)} comparisons" if len(sizes) > 1 else ""
+    family = comparisons[0].size
+    corrected = f", corrected for {family} comparisons" if family > 1 else ""
     return f"A difference of {found} would have been found with 80 % probability{corrected}."
 
 
