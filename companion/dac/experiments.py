@@ -76,21 +76,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion import datasets
-from companion.analysis import EarlyStopping, Interval, early_stopping, holm, paired
+from companion.analysis import Comparison, EarlyStopping, early_stopping, family
 from companion.dac.conversion import to_dac, to_multibias
 from companion.dac.layers import DACLinear
 from companion.experiments import Case, Experiment, Job, Row, grid, register
 from companion.experiments.classification import Fitted, fit, validation_accuracy
 from companion.training import Patience, constant, evaluate, mean_squared_error, predict, train
 
-__all__ = ["Change", "Difference", "changes", "comparisons", "error_rates"]
+__all__ = ["Change", "changes", "comparisons", "error_rates"]
 
 
 def _parameters(model: nn.Module) -> int:
@@ -314,9 +314,8 @@ register(
 )
 
 
-@dataclass(frozen=True)
-class Change:
-    """What a change of a baseline network does to its test error.
+class Change(NamedTuple):
+    """A change of a baseline network.
 
     Parameters
     ----------
@@ -331,14 +330,8 @@ class Change:
         The width of the changed network.
     parameters : float
         Its parameters over those of the baseline.
-    difference : Interval
-        Of the natural logarithms of the test errors, changed minus baseline, over seeds. Negative: the change helps.
     failed : int
         Pairs left out because one of the two trainings failed.
-    p_value : float
-        Of the paired t-test.
-    p_holm : float
-        The same after Holm's correction over all changes of the call.
     """
 
     shape: str
@@ -347,10 +340,7 @@ class Change:
     kind: str
     other: int
     parameters: float
-    difference: Interval
     failed: int
-    p_value: float
-    p_holm: float
 
 
 # Unit and width, relative to a baseline's, of each change.
@@ -358,7 +348,7 @@ _CHANGES = {"weights": ("base", math.sqrt(2)), "biases": ("dac", 1.0), "trade": 
 _TOLERANCE = 0.03
 
 
-def changes(rows: Iterable[Mapping[str, Any]]) -> list[Change]:
+def changes(rows: Iterable[Mapping[str, Any]]) -> list[Comparison[Change]]:
     """Compare each baseline of ``dac-sgemm`` with larger weights, with unshared biases, and with both traded.
 
     Parameters
@@ -368,21 +358,21 @@ def changes(rows: Iterable[Mapping[str, Any]]) -> list[Change]:
 
     Returns
     -------
-    list of Change
+    list of Comparison
         By shape, depth and width; those whose changed network is in the result and of which at least two pairs of
-        seeds did not fail.
+        seeds did not fail. Differences are those of the natural logarithms of the test errors, changed minus baseline;
+        below zero the change helps. Holm's correction is over all of them.
     """
     runs: dict[tuple[str, int, str, int], dict[int, Mapping[str, Any]]] = {}
     for row in rows:
         runs.setdefault((row["shape"], row["depth"], row["unit"], row["width"]), {})[row["seed"]] = row
-    found = []
+    pairs: dict[Change, tuple[dict[int, float], dict[int, float]]] = {}
     for (shape, depth, unit, width), base in runs.items():
         if unit != "base":
             continue
         for kind, (changed, factor) in _CHANGES.items():
             widths = [w for s, d, u, w in runs if (s, d, u) == (shape, depth, changed)]
-            target = factor * width
-            near = [w for w in widths if abs(w / target - 1) < _TOLERANCE]
+            near = [w for w in widths if abs(w / (factor * width) - 1) < _TOLERANCE]
             if not near:
                 continue
             [nearest] = near
@@ -391,11 +381,10 @@ def changes(rows: Iterable[Mapping[str, Any]]) -> list[Change]:
             kept = [seed for seed in seeds if not base[seed]["failed"] and not other[seed]["failed"]]
             if len(kept) < 2:
                 continue
-            difference, p_value = paired([other[s]["log_mse"] for s in kept], [base[s]["log_mse"] for s in kept])
             ratio = other[kept[0]]["parameters"] / base[kept[0]]["parameters"]
-            found.append((shape, depth, width, kind, nearest, ratio, difference, len(seeds) - len(kept), p_value))
-    corrected = holm([entry[-1] for entry in found])
-    return [Change(*entry, p_holm) for entry, p_holm in zip(found, corrected, strict=True)]
+            change = Change(shape, depth, width, kind, nearest, ratio, len(seeds) - len(kept))
+            pairs[change] = ({s: other[s]["log_mse"] for s in kept}, {s: base[s]["log_mse"] for s in kept})
+    return family(pairs)
 
 
 # dac-cifar10, dac-cifar100, dac-imagenette: section 5, classification.
@@ -585,62 +574,33 @@ def error_rates(rows: Iterable[Mapping[str, Any]], window: int = 5) -> dict[tupl
     return {key: early_stopping(validation, test, window) for key, (validation, test) in series.items()}
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A unit against the baseline in one network.
-
-    Parameters
-    ----------
-    network, unit : str
-        What is compared with the same network as it is.
-    difference : Interval
-        Of the test errors after the last epoch, unit minus baseline, over seeds; not corrected for the number of
-        comparisons. Negative: the unit is better.
-    p_value : float
-        Of the paired t-test.
-    p_holm : float
-        The same after Holm's correction over all differences of the call.
-    """
-
-    network: str
-    unit: str
-    difference: Interval
-    p_value: float
-    p_holm: float
-
-
-def comparisons(rows: Iterable[Mapping[str, Any]]) -> list[Difference]:
-    """Compare each unit with the baseline of the same network.
+def comparisons(rows: Iterable[Mapping[str, Any]], reference: str = "base") -> list[Comparison[tuple[str, str]]]:
+    """Compare the test errors of each unit with those of one, in the same network.
 
     Parameters
     ----------
     rows : iterable of mapping
         The rows of one result of a classification.
+    reference : str
+        The unit to compare with; "base" is the network as it is.
 
     Returns
     -------
-    list of Difference
-        In the order of the rows.
+    list of Comparison
+        In the order of the rows; the key is network and unit. Differences are those of the test errors after the last
+        epoch, unit minus reference; below zero the unit is better. Holm's correction is over all of them.
 
     Raises
     ------
     ValueError
-        If a unit and its baseline have different seeds.
+        If a unit and its reference have different seeds.
     """
     series: dict[tuple[str, str], dict[int, float]] = {}
     for row in rows:
         series.setdefault((row["network"], row["unit"]), {})[row["seed"]] = row["test_error"]
-    found = []
-    for (network, unit), errors in series.items():
-        if unit == "base":
-            continue
-        base = series.get((network, "base"), {})
-        if errors.keys() != base.keys():
-            raise ValueError(f"{unit!r} has the seeds {sorted(errors)}, 'base' has {sorted(base)}")
-        seeds = sorted(errors)
-        found.append((network, unit, *paired([errors[s] for s in seeds], [base[s] for s in seeds])))
-    corrected = holm([entry[-1] for entry in found])
-    return [Difference(*entry, p_holm) for entry, p_holm in zip(found, corrected, strict=True)]
+    return family(
+        {key: (errors, series.get((key[0], reference), {})) for key, errors in series.items() if key[1] != reference}
+    )
 
 
 # dac-toy: appendix C and Eq. 6.

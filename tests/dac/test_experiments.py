@@ -244,26 +244,26 @@ def regression_rows(failures=()):
 
 def test_changes_are_those_of_the_paper():
     found = changes(regression_rows())
-    assert [(c.width, c.kind, c.other) for c in found] == [
+    assert [(c.key.width, c.key.kind, c.key.other) for c in found] == [
         *((25, "weights", 35), (25, "biases", 25)),
         *((35, "weights", 50), (35, "biases", 35), (35, "trade", 25)),
         *((50, "biases", 50), (50, "trade", 35)),
     ]
     for change in found:
-        expected = {"weights": -0.3, "biases": -0.2, "trade": 0.1}[change.kind]
+        expected = {"weights": -0.3, "biases": -0.2, "trade": 0.1}[change.key.kind]
         assert change.difference.mean == pytest.approx(expected, abs=0.03)
-        assert change.parameters == pytest.approx({"trade": 1}.get(change.kind, 2), rel=0.06)
-        assert change.failed == 0
+        assert change.key.parameters == pytest.approx({"trade": 1}.get(change.key.kind, 2), rel=0.06)
+        assert change.key.failed == 0
     assert [c.p_holm for c in found] == holm([c.p_value for c in found])
     rows = regression_rows()
     a, b = ([r["log_mse"] for r in rows if (r["unit"], r["width"]) == case] for case in (("dac", 50), ("base", 50)))
-    [biases] = [c for c in found if (c.width, c.kind) == (50, "biases")]
+    [biases] = [c for c in found if (c.key.width, c.key.kind) == (50, "biases")]
     assert (biases.difference, biases.p_value) == paired(a, b)
 
 
 def test_failed_trainings_are_left_out_in_pairs_and_counted():
     found = changes(regression_rows({("dac", 25, 0), ("base", 25, 1)}))
-    failed = {(c.width, c.kind): (c.failed, c.difference.n) for c in found}
+    failed = {(c.key.width, c.key.kind): (c.key.failed, c.difference.n) for c in found}
     assert failed[25, "biases"] == (2, 3)
     assert failed[25, "weights"] == (1, 4)
     assert failed[35, "trade"] == (1, 4)
@@ -279,7 +279,7 @@ def test_the_laptops_ladder_has_all_three_changes_at_three_widths():
     ]
     kinds = {}
     for change in changes(rows):
-        kinds.setdefault(change.width, set()).add(change.kind)
+        kinds.setdefault(change.key.width, set()).add(change.key.kind)
     assert all(kinds[width] == {"weights", "biases", "trade"} for width in (25, 35, 50, 71, 100))
 
 
@@ -408,8 +408,8 @@ def image_rows():
 def test_comparisons_are_paired_with_the_same_networks_baseline_and_corrected():
     rows = image_rows()
     found = comparisons(rows)
-    assert [(d.network, d.unit) for d in found] == [(n, u) for n in ("vgg8_8", "resnet8_half") for u in ("dac", "mba2")]
-    assert [d.unit for d in found if d.p_holm < 0.01] == ["dac"]
+    assert [d.key for d in found] == [(n, u) for n in ("vgg8_8", "resnet8_half") for u in ("dac", "mba2")]
+    assert [d.key[1] for d in found if d.p_holm < 0.01] == ["dac"]
     a, b = (
         [r["test_error"] for r in rows if (r["network"], r["unit"]) == ("resnet8_half", unit)]
         for unit in ("mba2", "base")
@@ -419,7 +419,7 @@ def test_comparisons_are_paired_with_the_same_networks_baseline_and_corrected():
 
 
 def test_missing_seeds_are_refused():
-    with pytest.raises(ValueError, match=r"'dac' has the seeds \[0, 1, 2, 3, 4\], 'base' has \[1, 2, 3, 4\]"):
+    with pytest.raises(ValueError, match=r"'dac'\) has the seeds \[0, 1, 2, 3, 4\], its reference has \[1, 2, 3, 4\]"):
         comparisons(image_rows()[1:])
 
 

@@ -15,10 +15,11 @@ from torch.nn import functional as F
 
 import companion
 from companion import symbolic
-from companion.dac import claims, constructions, formulas, reference
+from companion.dac import constructions, formulas, reference
 from companion.dac.formulas import Activation, ActivationSlope, Expected, expected, written_out
 from companion.models import build
 from companion.symbolic import Holds
+from tests.claims.dac.facts import network_flops, network_parameters, resnet, vgg
 from tests.together import together
 
 ALL = [formula for formula in symbolic.formulas("dac-") if not formula.definition]
@@ -504,11 +505,11 @@ def test_the_closed_forms_are_what_is_counted_on_dense_layers(outputs, inputs):
 
 
 NETWORKS = {
-    "resnet20": (claims._resnet(3, 32), True),
-    "resnet32": (claims._resnet(5, 32), True),
-    "resnet20_v2_wide4": (claims._resnet(3, 32, 64), True),
-    "vgg20_16": (claims._vgg((7, 6, 6), 16, 32), False),
-    "vgg14_32": (claims._vgg((5, 4, 4), 32, 32), False),
+    "resnet20": (resnet(3, 32), True),
+    "resnet32": (resnet(5, 32), True),
+    "resnet20_v2_wide4": (resnet(3, 32, 64), True),
+    "vgg20_16": (vgg((7, 6, 6), 16, 32, strided=True), False),
+    "vgg14_32": (vgg((5, 4, 4), 32, 32, strided=True), False),
 }
 
 
@@ -517,13 +518,13 @@ def test_the_ledgers_counts_of_networks_are_those_of_real_ones(name):
     convs, skips = NETWORKS[name]
     network = build(name, (3, 32, 32), 10, nn.ReLU)
     base, dac = (companion.count(model, (3, 32, 32)) for model in (network, companion.to_dac(network)))
-    assert base.parameters == claims._network_parameters(convs, 10, dac=False)
+    assert base.parameters == network_parameters(convs, 10, dac=False)
     # What stands before the pooling of a ResNet v1 keeps biases of its own there.
     kept = convs[-1].n if name in ("resnet20", "resnet32") else 0
-    assert dac.parameters == claims._network_parameters(convs, 10, dac=True) + kept
+    assert dac.parameters == network_parameters(convs, 10, dac=True) + kept
     # The ledger leaves out the ten biases of the output.
-    assert base.flops == claims._network_flops(convs, 10, "base", skips=skips) + 10
-    assert dac.flops == claims._network_flops(convs, 10, "input", skips=skips) + 10 + kept * convs[-1].result ** 2
+    assert base.flops == network_flops(convs, 10, "base", skips=skips) + 10
+    assert dac.flops == network_flops(convs, 10, "input", skips=skips) + 10 + kept * convs[-1].result ** 2
 
 
 # --- MBA ----------------------------------------------------------------------------------------------------

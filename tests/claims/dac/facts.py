@@ -1,0 +1,232 @@
+"""What the paper on DAC speaks of: its unit in floats, the layers of its networks, and the rows of its tables."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from functools import partial
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+from companion import results
+from companion.analysis import Comparison
+from companion.claims import SEVERITIES
+from companion.dac.experiments import comparisons
+from tests.claims.form import Run, Verdict, claim, enumerated, not_tested, with_interval
+
+fatal, matters, detail = (partial(claim, severity=severity, chapter="mechanisms/dac") for severity in SEVERITIES)
+
+SIGNIFICANT = 0.05
+TWO_SIDED = NormalDist().inv_cdf(1 - SIGNIFICANT / 2)
+
+
+def printed(place: str, quantity: str) -> str:
+    """What the paper says of a quantity in a place."""
+    [row] = [row for row in results.published("dac-quoted") if (row["place"], row["quantity"]) == (place, quantity)]
+    return row["value"]
+
+
+def quoted(place: str, quantity: str) -> float:
+    return float(printed(place, quantity))
+
+
+# --- The unit -----------------------------------------------------------------------------------------------
+
+
+def relu(x: float) -> float:
+    return max(0.0, x)
+
+
+def unit(weights: Sequence[float], biases: Sequence[float], inputs: Sequence[float]) -> float:
+    """Eq. 2 with ReLU."""
+    return math.fsum(w * relu(b + z) for w, b, z in zip(weights, biases, inputs, strict=True))
+
+
+def normal(generator: random.Random, count: int) -> list[float]:
+    return [generator.gauss(0, 1) for _ in range(count)]
+
+
+# --- Networks by their layers -------------------------------------------------------------------------------
+
+
+class Conv(NamedTuple):
+    """A convolution of a network: inputs, outputs, side of the kernel, of the input, of the output."""
+
+    m: int
+    n: int
+    side: int
+    image: int
+    result: int
+
+
+RESNETS = {"ResNet20": 3, "ResNet32": 5, "ResNet44": 7, "ResNet56": 9}
+VGGS = {"20/16": ((7, 6, 6), 16), "14/32": ((5, 4, 4), 32)}
+
+
+def resnet(blocks: int, image: int, width: int = 16) -> list[Conv]:
+    """The convolutions of a ResNet with 6·blocks + 2 layers; shortcuts have no parameters."""
+    convs = [Conv(3, width, 3, image, image)]
+    channels = width
+    for stage in range(3):
+        for block in range(blocks):
+            result = image // 2 if stage and not block else image
+            wide = width << stage
+            convs += [Conv(channels, wide, 3, image, result), Conv(wide, wide, 3, result, result)]
+            channels, image = wide, result
+    return convs
+
+
+def vgg(depths: Sequence[int], width: int, image: int, *, strided: bool) -> list[Conv]:
+    """The convolutions of the paper's VGG. The paper does not say how maps shrink between its stages: by the stride of
+    the next convolution, or by pooling before it."""
+    convs: list[Conv] = []
+    channels = 3
+    for stage, depth in enumerate(depths):
+        for layer in range(depth):
+            result = image // 2 if stage and not layer else image
+            convs.append(Conv(channels, width << stage, 3, image if strided else result, result))
+            channels, image = width << stage, result
+    return convs
+
+
+def network_parameters(convs: Sequence[Conv], classes: int, *, dac: bool) -> int:
+    """With BN, which has no shift before a DAC (there is none behind the last), and a dense output.
+
+    The first layer stays as it is.
+    """
+    weights = sum(conv.m * conv.n * conv.side**2 for conv in convs)
+    channels = sum(conv.n for conv in convs)
+    biases = sum(conv.m * conv.n for conv in convs[1:])
+    head = convs[-1].n * classes + classes
+    return weights + head + (channels + convs[-1].n + biases if dac else 2 * channels)
+
+
+def network_flops(convs: Sequence[Conv], classes: int, grid: str, *, skips: bool = False) -> int:
+    """Operations of a network with a dense output, BN with two for each element.
+
+    `grid`: "base" is the standard network; "output" and "input" say on which grid a DAC adds its biases. `skips`:
+    whether the sums of skip connections count.
+    """
+    total = 2 * convs[-1].n * classes
+    for number, conv in enumerate(convs):
+        total += (2 * conv.m * conv.n * conv.side**2 + 2 * conv.n) * conv.result**2
+        if skips and number and number % 2 == 0:
+            total += conv.n * conv.result**2
+        if grid != "base" and number:
+            total += conv.m * conv.n * {"output": conv.result, "input": conv.image}[grid] ** 2
+    return total
+
+
+def growth(convs: Sequence[Conv], grid: str = "") -> float:
+    """By how many percent a DAC has more parameters than its baseline; with a grid, more operations."""
+    if grid:
+        return 100 * (network_flops(convs, 10, grid) / network_flops(convs, 10, "base") - 1)
+    return 100 * (network_parameters(convs, 10, dac=True) / network_parameters(convs, 10, dac=False) - 1)
+
+
+def regressor(inputs: int, width: int, depth: int, *, dac: bool) -> int:
+    """Parameters of a rectangular network with BN after every layer, and one output."""
+    weights = inputs * width + width**2 * (depth - 1)
+    return 2 * weights + width * depth + 2 * width + 1 if dac else weights + 2 * width * depth + width + 1
+
+
+# --- Tables -------------------------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """A row of Table 1 or 2: test errors in percent, and their standard errors."""
+
+    network: str
+    version: str
+    data: str
+    base: float
+    dac: float
+    base_error: float
+    dac_error: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.network} {self.version} on {self.data}"
+
+    @property
+    def gain(self) -> float:
+        return self.base - self.dac
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of a normal test with the printed standard errors."""
+        return 2 * NormalDist().cdf(-abs(self.gain) / math.hypot(self.base_error, self.dac_error))
+
+
+def pairs(table: str) -> list[Pair]:
+    return [
+        Pair(
+            *(row[key] for key in ("network", "version", "data")),
+            *(float(row[key]) for key in ("base", "dac", "base_error", "dac_error")),
+        )
+        for row in results.published(table)
+    ]
+
+
+def clearly_better(rows: Sequence[Pair]) -> list[Pair]:
+    return [row for row in rows if row.gain > 0 and row.p_value < SIGNIFICANT]
+
+
+# --- Our runs -----------------------------------------------------------------------------------------------
+
+
+def power(found: Sequence[Comparison[Any]], of: int, unit: str, scale: float = 1.0) -> str:
+    """As `detected`, where some comparisons of a larger family are read: all of it are corrected for."""
+    sizes = sorted(scale * each.detectable for each in found)
+    span = " to ".join(dict.fromkeys(f"{size:.2g}" for size in (sizes[0], sizes[-1])))
+    return f"A difference of {span} {unit} would have been found with 80 % probability, corrected for {of} comparisons."
+
+
+def some(numbers: Sequence[str], most: int = 9) -> str:
+    """All numbers where they fit into a sentence."""
+    return enumerated(numbers if len(numbers) <= most else [*numbers[:2], f"{len(numbers) - 2} more"])
+
+
+NAMES = {"dac": "DAC", "shared": "shared biases", "vgg8_8": "plain network", "resnet8_half": "residual network"}
+NAMES |= {f"mba{copies}": f"{copies} copies" for copies in (2, 4, 8)}
+
+
+def named(key: tuple[str, str]) -> str:
+    network, unit = (NAMES.get(each, each) for each in key)
+    return f"({unit}, {network})"
+
+
+def inside(run: Run, reference: str, *units: str) -> tuple[list[Comparison[Any]], list[str]]:
+    """Units against a reference in each network; and whose learning rate was chosen from an edge of the grid, so that
+    another might have been better: they are not compared."""
+    rates = run.settings["learning_rates"]
+    ends = {min(rates), max(rates)} if len(rates) > 1 else set()  # one rate is a recipe, not a choice
+    edge = {(r["network"], r["unit"]) for r in run.rows if r["learning_rate"] in ends}
+    every = [each for each in comparisons(run.rows, reference) if each.key[1] in units]
+    return [each for each in every if not edge & {each.key, (each.key[0], reference)}], [*map(named, sorted(edge))]
+
+
+def points(run: Run, found: Sequence[Comparison[Any]]) -> str:
+    changes = some([f"{with_interval(each.difference, 1, 100)} {named(each.key)}" for each in found], most=3)
+    small = "Small networks on " if run.smaller else ""
+    return f"{small}CIFAR-10, {found[0].difference.n} seeds: points of test error change by {changes}"
+
+
+def lower_errors(run: Run, reference: str, *units: str, sign: int, claimed: float) -> Verdict:
+    """Whether units have test errors below (−1) or above (+1) those of the reference, by so many points as claimed."""
+    found, edge = inside(run, reference, *units)
+    at_edge = f"the edge of the grid of learning rates was chosen for {enumerated(edge)}"
+    if not found:
+        return not_tested(
+            f"In our small run on CIFAR-10 {at_edge}.", "The same run on a wider grid would show it at this scale."
+        )
+    signs = [each.sign() for each in found]
+    return run.judge(
+        f"{points(run, found)}{f'; left out, since {at_edge}' if edge else ''}.",
+        shown=signs.count(sign),
+        against=signs.count(-sign),
+        of=len(signs),
+        power=power(found, len(comparisons(run.rows, reference)), "points", 100),
+        could_see=100 * max(each.detectable for each in found) <= claimed,
+    )

@@ -1,0 +1,226 @@
+"""What the paper on DAC says of trained networks, judged by runs of ours.
+
+What counts as clear was written down before the results existed. "Better" means: the mean of the differences, paired by
+seed, has the wanted sign with p < 0.05 (t-test, Holm's correction over all differences of one table of the chapter). A
+claim about several networks makes a comparison of each. Fewer than six failed trainings decide nothing. Written down
+afterwards: what "alike" is, that a competitor whose learning rate was chosen from the edge of its grid is not compared,
+and that "less and less" is tested by the difference between the last gain and the first.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple
+from typing import Any
+
+from companion.analysis import Interval, family
+from companion.dac.experiments import changes
+from tests.claims.dac.facts import (
+    SIGNIFICANT,
+    detail,
+    fatal,
+    inside,
+    lower_errors,
+    matters,
+    pairs,
+    points,
+    power,
+    quoted,
+    some,
+)
+from tests.claims.form import (
+    Verdict,
+    detected,
+    enumerated,
+    judged_alike,
+    no_result,
+    not_tested,
+    number,
+    rows,
+    run_of,
+    with_interval,
+)
+
+SGEMM, CIFAR = "dac-sgemm", "dac-cifar10"
+GAIN = round(min(row.gain for row in pairs("dac-table-1") if row.network == "ResNet20"), 2)
+"""Points: the smallest gain of DAC with ResNet20 in Table 1."""
+
+
+def shifted(by: float, unit: str = "dac", measure: str = "log_mse") -> Any:
+    """Rows in which a unit's error is another."""
+    return lambda row: row | {measure: row[measure] + by * (row["unit"] == unit)}
+
+
+def sgemm(kind: str, sign: int, low: float = 0, high: float = math.inf, claimed: float = 0) -> Verdict:
+    """Whether a change moves the error up (+1) or down (−1), by as much as claimed, for baselines of some sizes."""
+    run = run_of(SGEMM)
+    if run is None:
+        return no_result(SGEMM)
+    sizes = {(r["shape"], r["depth"], r["width"]): r["parameters"] for r in run.rows if r["unit"] == "base"}
+    every = changes(run.rows)
+    found = [each for each in every if each.key.kind == kind and low < sizes[each.key[:3]] <= high]
+    if not found:
+        largest = max(sizes.values())
+        return not_tested(
+            f"Our run has no baseline of more than {largest:,} parameters.", "The paper's sizes would decide it."
+        )
+    signs = [each.sign() for each in found]
+    return run.judge(
+        f"SGEMM, {found[0].difference.n} seeds: ln of the test error changes by "
+        f"{some([f'{each.difference.mean:+.2f}' for each in found])}, clearly up in {signs.count(1)} and down in "
+        f"{signs.count(-1)} of {len(signs)} sizes.",
+        shown=signs.count(sign),
+        against=signs.count(-sign),
+        of=len(signs),
+        power=power(found, len(every), "nats"),
+        could_see=max(each.detectable for each in found) <= claimed,
+    )
+
+
+@matters(
+    "dac-experiment-sgemm-small",
+    "On SGEMM, up to 10⁴ parameters DAC is worse than a baseline with as many.",
+    "Section 5, Figs. 3 and 8",
+    turned_by=rows(SGEMM, shifted(2)),
+)
+def test_sgemm_small():
+    return sgemm("trade", +1, high=quoted("Appendix D, Fig. 8", "parameters up to which DAC is worse"))
+
+
+@fatal(
+    "dac-experiment-sgemm-large",
+    "On SGEMM, above 10⁵ parameters DAC is generally better than a baseline with as many.",
+    "Section 5, Figs. 3 and 8",
+    turned_by=rows(SGEMM, lambda row: row | {"parameters": 100 * row["parameters"]}),
+)
+def test_sgemm_large():
+    return sgemm("trade", -1, low=quoted("Appendix D, Fig. 8", "parameters above which DAC is better"))
+
+
+@fatal(
+    "dac-experiment-sgemm-biases",
+    "On SGEMM, making the biases unshared lowers the error by about 0.25 nats at every width.",
+    "Section 5, Fig. 4",
+    turned_by=rows(SGEMM, shifted(-2)),
+)
+def test_sgemm_biases():
+    return sgemm("biases", -1, claimed=quoted("Section 5, SGEMM", "gain of unshared biases, nats"))
+
+
+@matters(
+    "dac-experiment-sgemm-weights",
+    "On SGEMM, doubling the weights helps less and less as the width grows.",
+    "Section 5, Fig. 4",
+    turned_by=rows(SGEMM, lambda row: row | {"log_mse": row["log_mse"] + (100 / row["width"]) ** 2}),
+)
+def test_sgemm_weights():
+    """The gain at the largest width against that at the smallest one, by seed."""
+    run = run_of(SGEMM)
+    if run is None:
+        return no_result(SGEMM)
+    errors: dict[tuple[str, int], dict[int, dict[int, float]]] = {}
+    for row in run.rows:
+        if row["unit"] == "base" and not row["failed"]:
+            errors.setdefault((row["shape"], row["depth"]), {}).setdefault(row["width"], {})[row["seed"]] = row[
+                "log_mse"
+            ]
+    gains = {}
+    for case, by_width in errors.items():
+        widths = sorted(by_width)
+        ends = [
+            {seed: by_width[big][seed] - by_width[small][seed] for seed in by_width[small]}
+            for small, big in (widths[-2:], widths[:2])
+        ]
+        gains[case] = (ends[0], ends[1])
+    found = family(gains)
+    signs = [each.sign() for each in found]
+    return run.judge(
+        "SGEMM: what doubling the weights changes in ln of the error, at the largest width less at the smallest, is "
+        f"{enumerated([f'{with_interval(each.difference)} in {each.key[0]} networks' for each in found])}.",
+        shown=signs.count(1),
+        against=signs.count(-1),
+        of=len(signs),
+        power=detected(found, "nats"),
+        could_see=False,  # the paper prints no numbers
+    )
+
+
+@detail(
+    "dac-experiment-sgemm-trains",
+    "On SGEMM, DAC fails to train less often than the baseline.",
+    "Section 5, SGEMM",
+    turned_by=rows(SGEMM, lambda row: row | {"failed": row["unit"] == "base" and row["seed"] == 0}),
+)
+def test_sgemm_trains():
+    from scipy import stats
+
+    run = run_of(SGEMM)
+    if run is None:
+        return no_result(SGEMM)
+    runs = {unit: [row["failed"] for row in run.rows if row["unit"] == unit] for unit in ("base", "dac")}
+    base, dac = (sum(each) for each in runs.values())
+    text = f"{base} of {len(runs['base'])} baselines and {dac} of {len(runs['dac'])} DACs failed"
+    if base + dac < 6:
+        return not_tested(f"In our smaller run {text}.", "More runs, in the sizes of the paper, would decide it.")
+    p_value = float(stats.fisher_exact([[sum(each), len(each) - sum(each)] for each in runs.values()])[1])
+    less = dac / len(runs["dac"]) < base / len(runs["base"])
+    clear = p_value < SIGNIFICANT
+    return run.judge(
+        f"SGEMM: {text} (Fisher's exact test: p = {p_value:.2g}).", shown=clear and less, against=clear and not less
+    )
+
+
+@fatal(
+    "dac-experiment-cifar-better",
+    "On CIFAR-10 networks with DAC have a lower test error than their baselines.",
+    "Section 5, Figs. 5 and 6",
+    turned_by=rows(CIFAR, shifted(-0.2, measure="test_error")),
+)
+def test_cifar_better():
+    run = run_of(CIFAR)
+    return no_result(CIFAR) if run is None else lower_errors(run, "base", "dac", sign=-1, claimed=GAIN)
+
+
+@matters(
+    "dac-experiment-cifar-shared",
+    "On CIFAR pre-activation with shared biases has about the test error of the baseline.",
+    "Section 5, Table 3",
+    turned_by=rows(CIFAR, shifted(0.2, "shared", "test_error")),
+)
+def test_cifar_shared():
+    run = run_of(CIFAR)
+    if run is None:
+        return no_result(CIFAR)
+    found, _ = inside(run, "base", "shared")
+    # alike is what differs by less than the paper's smallest gain of DAC with the network of this ablation
+    return judged_alike(
+        run,
+        f"{points(run, found)}; alike is what is less than DAC gains with ResNet20, {GAIN:.2f} at least by Table 1.",
+        [Interval(*(100 * x for x in astuple(each.difference)[:3]), each.difference.n) for each in found],
+        margin=GAIN,
+    )
+
+
+@matters(
+    "dac-experiment-cifar-worse",
+    "On CIFAR pre-activation with shared biases has a distinctly higher test error than DAC.",
+    "Section 5, Table 3",
+    turned_by=rows(CIFAR, lambda row: row | {"learning_rate": 0.3}),
+)
+def test_cifar_worse():
+    run = run_of(CIFAR)
+    return no_result(CIFAR) if run is None else lower_errors(run, "dac", "shared", sign=1, claimed=GAIN)
+
+
+@matters(
+    "dac-experiment-cifar-mba",
+    "On CIFAR multi-bias activation lowers the test error less than DAC.",
+    "Section 5, comparison with MBA",
+    turned_by=rows(CIFAR, lambda row: row | {"learning_rate": 0.3}),
+)
+def test_cifar_mba():
+    run = run_of(CIFAR)
+    if run is None:
+        return no_result(CIFAR)
+    dac, best = (number("dac-mba", "improvement", model=model) for model in ("DAC", "MBA with K = 4"))
+    return lower_errors(run, "dac", "mba2", "mba4", "mba8", sign=1, claimed=dac - best)

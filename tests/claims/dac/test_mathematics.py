@@ -1,0 +1,768 @@
+"""What the paper on DAC says of its unit and of functions, parameters and operations, judged by computation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import sympy
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from companion import symbolic, to_dac
+from companion.analysis import early_stopping
+from companion.dac import formulas
+from companion.dac.constructions import interpolant, middle, replicated, separator, three_units
+from companion.dac.conversion import to_multibias
+from companion.dac.formulas import K, L, Z, f, i, n, sigma, tau, w
+from companion.functional import dac_conv2d, dac_linear
+from companion.models import build
+from companion.symbolic import Partial
+from tests.claims.dac.facts import (
+    detail,
+    fatal,
+    matters,
+    normal,
+    printed,
+    relu,
+    unit,
+)
+from tests.claims.form import ROUNDING, Verdict, at_most, cells, count, enumerated, formula, graded, not_tested, swap
+
+
+def doubles(*shapes: tuple[int, ...]) -> list[Tensor]:
+    """Normal numbers, the same whenever they are asked for."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
+
+
+AXIS = torch.linspace(-4, 4, 81, dtype=torch.float64)
+PLANE = torch.cartesian_prod(AXIS, AXIS)
+INSIDE, OUTSIDE = PLANE.abs().sum(-1) < 1 - 1e-9, PLANE.abs().sum(-1) > 1 + 1e-9
+
+
+@matters(
+    "dac-more-general",
+    "A standard unit is a special DAC unit, and a DAC unit can have almost twice as many parameters.",
+    "Section 2",
+    turned_by=swap(dac_linear=lambda z, weight, bias: F.linear(z, weight)),
+)
+def test_more_general():
+    z, weight, shared = doubles((50, 6), (4, 6), (6,))
+    gap = (dac_linear(z, weight, shared.expand(4, 6)) - F.linear((z + shared).relu(), weight)).abs().max().item()
+    ratio = float(symbolic.get("dac-parameters-dense-ratio").rhs.subs(n, 100))
+    return Verdict(
+        graded(gap < ROUNDING and 1.9 < ratio < 2),
+        f"With equal biases it is an activation before a linear map (difference {at_most(gap)}), and 100 units have "
+        f"{ratio:.2f} times the parameters; but relu(x + y) it is not, being a function of x plus one of y.",
+    )
+
+
+def composed(b: float, c: float, z: float) -> float:
+    """A post-activation with the bias c, then a pre-activation with the bias b."""
+    return relu(b + relu(c + z))
+
+
+@detail(
+    "dac-remark-2-1",
+    "With ReLU, a post-activation followed by a pre-activation is a pre-activation with other coefficients.",
+    "Section 2, Remark 2.1",
+    turned_by=swap(composed=lambda b, c, z: relu(b + c + z)),
+)
+def test_remark_2_1():
+    grid = [k / 4 for k in range(-12, 13)]
+    cases = list(itertools.product(grid, grid, grid))
+    low = max(abs(composed(b, c, z) - relu(b + c + z)) for b, c, z in cases if b <= 0)
+    rest = composed(1.0, 0.0, -1e6)
+    return Verdict(
+        graded(low < ROUNDING and rest == 0, low < ROUNDING),
+        f"For a bias b ≤ 0 of the pre-activation it is (difference {at_most(low)}); for b > 0 a constant is left, "
+        f"{rest:g} for b = 1, which a next layer can absorb but the last cannot.",
+    )
+
+
+@detail(
+    "dac-mba-parameters",
+    "Multi-bias activation with K copies multiplies the parameters by K.",
+    "Section 3, Eq. 3",
+    turned_by=swap(to_multibias=lambda network, copies: network),
+)
+def test_mba_parameters():
+    network = build("resnet20", (3, 32, 32), 100, nn.ReLU)
+    copies = (2, 4, 8)
+    base, *wide = (
+        sum(each.numel() for each in net.parameters()) for net in (network, *(to_multibias(network, k) for k in copies))
+    )
+    return Verdict(
+        graded(all(abs(each / base / k - 1) < 0.03 for each, k in zip(wide, copies, strict=True))),
+        f"With {enumerated([str(k) for k in copies])} copies ResNet20 has "
+        f"{enumerated([f'{each / base:.2f}' for each in wide])} times as many, a little less because the first layer "
+        "and the scales of normalisation stay.",
+    )
+
+
+def standard(inputs: int, outputs: int, groups: int = 1) -> bool:
+    """Whether a random DAC is a standard convolution after one bias for each of its inputs."""
+    wide = inputs // groups
+    weight, bias, z = doubles((outputs, wide, 3, 3), (outputs, wide), (1, inputs, 5, 5))
+    shared = bias.unflatten(0, (groups, -1))[:, -1].reshape(inputs, 1, 1)
+    same = F.conv2d((z + shared).relu(), weight, groups=groups)
+    return torch.allclose(dac_conv2d(z, weight, bias, groups=groups), same, rtol=0, atol=ROUNDING)
+
+
+@detail(
+    "dac-no-effect",
+    "Where the next layer has one unit, or is a depthwise convolution, DAC is a standard connection.",
+    "Section 4",
+    turned_by=swap(standard=lambda inputs, outputs, groups=1: groups > 1),
+)
+def test_no_effect():
+    one, depthwise, two = standard(5, 1), standard(6, 6, 6), standard(5, 2)
+    return Verdict(
+        graded(one and depthwise and not two),
+        "Every input then has one bias, which a standard layer before can have: so it is for 5 inputs and 1 unit, and "
+        "for 6 channels, depthwise, but not for 5 inputs and 2 units.",
+    )
+
+
+@detail(
+    "dac-otherwise-more",
+    "Where the next layer has several units and is not depthwise, DAC needs more parameters and operations.",
+    "Section 4",
+    turned_by=swap(standard=lambda inputs, outputs, groups=1: False),
+)
+def test_otherwise_more():
+    cases = ((4, 4, 1), (4, 8, 4), (8, 4, 2), (8, 4, 4), (12, 3, 3))
+    more = {f"{a} channels to {b} in {c} groups": not standard(a, b, c) for a, b, c in cases}
+    return count(more, "convolutions do, since one with one output in each group has one bias for each input")
+
+
+@matters(
+    "dac-theory-shared",
+    "The theory shows that unshared biases improve the flexibility: Eq. 6, Theorem C.1, Fig. 7a and Fig. 7b.",
+    "Section 6, Appendix C",
+    turned_by=swap(standard=lambda inputs, outputs, groups=1: False),
+)
+def test_theory_shared():
+    layers = {"Eq. 6": (5, 1), "Theorem C.1": (5, 1), "Fig. 7a": (2, 1), "Fig. 7b": (2, 2)}
+    return count(
+        {place: not standard(*layer) for place, layer in layers.items()},
+        "arguments have a layer with more than one output, without which unshared biases are shared ones",
+    )
+
+
+def ratio(name: str, of: str) -> Verdict:
+    """A registered ratio against the paper's."""
+    eq = symbolic.get(name)
+    gap = sympy.simplify(eq.published - eq.rhs)
+    units = (2, 10, 100)
+    ours, theirs = (
+        enumerated([f"{float(side.subs({n: size, L: 3})):.3f}" for size in units]) for side in (eq.rhs, eq.published)
+    )
+    return Verdict(
+        graded(gap == 0, sympy.limit(gap, n, sympy.oo) == 0),
+        f"{of} of {enumerated([str(size) for size in units])} units the factor is {ours}, by the paper's formula "
+        f"{theirs}, which leaves out the biases of the standard layer in what it divides by.",
+    )
+
+
+@detail(
+    "dac-dense-parameters",
+    "In a dense layer of n units DAC multiplies the parameters by 2 − 1/n.",
+    "Section 4",
+    turned_by=formula("dac-parameters-dense-ratio", published=2 - 2 / (n + 1)),
+)
+def test_dense_parameters():
+    return ratio("dac-parameters-dense-ratio", "For layers")
+
+
+@detail(
+    "dac-conv-parameters",
+    "In a convolution with n kernels of L × L DAC multiplies the parameters by 1 + 1/L² − 1/(nL²).",
+    "Section 4",
+    turned_by=formula("dac-parameters-conv-ratio", published=1 + (n - 1) / (n * L**2 + 1)),
+)
+def test_conv_parameters():
+    return ratio("dac-parameters-conv-ratio", "For 3 × 3 convolutions")
+
+
+@detail(
+    "dac-dense-flops",
+    "In a dense layer of n units DAC multiplies the operations by 1.5 − 1/(2n).",
+    "Section 4",
+    turned_by=formula("dac-flops-dense-ratio", published=sympy.Rational(3, 2) - 3 / (4 * n + 2)),
+)
+def test_dense_flops():
+    return ratio("dac-flops-dense-ratio", "For layers")
+
+
+@detail(
+    "dac-conv-flops",
+    "In a convolution with n kernels of L × L and stride 1 DAC multiplies the operations by 1 + (1 − 1/n)/(2L²).",
+    "Section 4",
+    turned_by=formula("dac-flops-ratio-equal", published=1 + (n - 1) / (2 * n * L**2 + 1)),
+)
+def test_conv_flops():
+    return ratio("dac-flops-ratio-equal", "For 3 × 3 convolutions")
+
+
+def about(name: str, quantity: str, side: int) -> tuple[bool, str]:
+    """Whether a registered ratio is what the paper says to a tenth, for 16 and 64 kernels."""
+    said = float(printed("Section 4", f"more {quantity}, {side} × {side} convolution, percent"))
+    found = [float(100 * (symbolic.get(name).rhs.subs({n: kernels, L: side}) - 1)) for kernels in (16, 64)]
+    text = f"{found[0]:.1f} and {found[1]:.1f} % for {side} × {side} (the paper: {said:g} %)"
+    return all(abs(value / said - 1) < 0.1 for value in found), text
+
+
+@matters(
+    "dac-three-by-three",
+    "In 3 × 3 convolutions DAC has about 11 % more parameters.",
+    "Section 4",
+    turned_by=cells("dac-quoted", {"quantity": "more parameters, 3 × 3 convolution, percent"}, value=25),
+)
+def test_three_by_three():
+    right, text = about("dac-parameters-conv-ratio", "parameters", 3)
+    return Verdict(graded(right), f"With 16 and 64 kernels these are {text}.")
+
+
+@matters(
+    "dac-flops-percent",
+    "With stride 1, DAC has about 5.5 % more operations in 3 × 3 convolutions and 50 % in 1 × 1 ones.",
+    "Section 4",
+    turned_by=cells("dac-quoted", {"quantity": "more operations, 3 × 3 convolution, percent"}, value=22),
+)
+def test_flops_percent():
+    found = [about("dac-flops-ratio-equal", "operations", side) for side in (3, 1)]
+    return Verdict(
+        graded(all(right for right, _ in found)),
+        f"With 16 and 64 kernels these are {' and '.join(text for _, text in found)}.",
+    )
+
+
+@matters(
+    "dac-activation-cost",
+    "For ReLU the cost of the additional activations is very small and can be neglected.",
+    "Section 4",
+)
+def test_activation_cost():
+    return not_tested(
+        "A DAC of n units activates n times as many numbers, and adds as many biases, which are counted; the paper "
+        "gives no times and no memory.",
+        "Times of DAC and of standard layers with as many parameters, on the same machines, would decide it.",
+    )
+
+
+def looked_at(image: int, side: int, stride: int, padding: int) -> float:
+    """Positions of the image that some position of the output looks at, counted one by one, for each of the output."""
+    size = (image + 2 * padding - side) // stride + 1
+    seen = {stride * h + a - padding for h in range(size) for a in range(side)}
+    return (len([row for row in seen if 0 <= row < image]) / size) ** 2
+
+
+@matters(
+    "dac-cached",
+    "With the activations kept, a convolution with m inputs, n kernels and an s × t output adds mnst biases.",
+    "Section 4",
+    turned_by=swap(looked_at=lambda image, side, stride, padding: 1.0),
+)
+def test_cached():
+    cases = {
+        "3 × 3, padded": (32, 3, 1, 1),
+        "3 × 3, padded, stride 2": (32, 3, 2, 1),
+        "3 × 3": (32, 3, 1, 0),
+        "1 × 1, stride 2": (32, 1, 2, 0),
+    }
+    found = {name: looked_at(*case) for name, case in cases.items()}
+    return Verdict(
+        graded(all(each == 1 for each in found.values()), 1 in found.values()),
+        "Counted in units of mnst, these are "
+        f"{enumerated([f'{each:.2f} ({name})' for name, each in found.items()])}, as each position of the input is "
+        "activated.",
+    )
+
+
+@matters(
+    "dac-shift",
+    "Batch normalisation before a DAC needs no trainable shift.",
+    "Section 4",
+    turned_by=swap(dac_conv2d=lambda z, weight, bias, **how: F.conv2d(z, weight, padding=how["padding"])),
+)
+def test_shift():
+    z, weight, bias, beta = doubles((2, 3, 6, 6), (4, 3, 3, 3), (4, 3), (3,))
+    gap = {
+        order: (
+            dac_conv2d(z + beta[:, None, None], weight, bias, padding=1, pad_order=order)
+            - dac_conv2d(z, weight, bias + beta, padding=1, pad_order=order)
+        )
+        .abs()
+        .max()
+        .item()
+        for order in ("after", "before")
+    }
+    return Verdict(
+        graded(gap["after"] < ROUNDING < gap["before"]),
+        "A shift is the same as other biases in convolutions that are padded after the activation (difference "
+        f"{at_most(gap['after'])}); only zeros around the image that are activated too make a difference.",
+    )
+
+
+@matters(
+    "dac-ablation-v2",
+    "The ablation isolates what pre-activation with shared biases contributes to ResNets v1 and v2.",
+    "Section 5, Table 3",
+    turned_by=swap(to_dac=lambda network, shared: network),
+)
+def test_ablation_v2():
+    torch.manual_seed(0)
+    image = torch.randn(4, 3, 16, 16, dtype=torch.float64)
+    changed = {}
+    for version, name in {"v1": "resnet20", "v2": "resnet20_v2"}.items():
+        network = build(name, (3, 16, 16), 10, nn.ReLU).double().eval()
+        for each in network.modules():
+            if isinstance(each, nn.BatchNorm2d):
+                nn.init.normal_(each.weight)
+                nn.init.normal_(each.bias)
+        before = network(image)
+        changed[version] = (
+            (to_dac(network, shared=True)(image) - before).abs().max() / before.abs().max()
+        ).item() > 1e-9
+    return count(
+        changed,
+        "versions of ResNet20 compute something else once pre-activated with shared biases, and only these can gain by "
+        "it",
+    )
+
+
+@matters(
+    "dac-universal",
+    "One unit with replicated input approximates a large class of functions of one variable.",
+    "Section 6, Eq. 6",
+    turned_by=swap(replicated=lambda x, weight, bias: torch.zeros_like(x)),
+)
+def test_universal():
+    errors = []
+    points = torch.linspace(-math.pi, math.pi, 1238, dtype=torch.float64)
+    for pieces in (10, 100, 1000):
+        knots = [math.pi * (2 * k / pieces - 1) for k in range(pieces + 1)]
+        found = replicated(points, *interpolant(knots, [math.cos(t) for t in knots]))
+        errors.append((found - points.cos()).abs().max().item())
+    return Verdict(
+        graded(errors[2] < 1e-4),
+        f"On an interval all continuous ones: cos on [−π, π] with 11, 101 and 1001 terms to "
+        f"{enumerated([f'{error:.0e}' for error in errors])}; on the whole line only functions that vanish on the far "
+        "left, and so no constant but 0.",
+    )
+
+
+def standard_unit(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
+    return (bias + (weights * x).sum(-1, keepdim=True)).relu()
+
+
+@detail(
+    "dac-replication-alone",
+    "A standard unit gains nothing from replicated inputs.",
+    "Section 6",
+    turned_by=swap(standard_unit=lambda x, weights, bias: (weights * (weights + x).relu()).sum(-1, keepdim=True)),
+)
+def test_replication_alone():
+    x, weights, bias = doubles((200, 1), (200, 6), (200, 1))
+    alone = standard_unit(x, weights.sum(-1, keepdim=True), bias)
+    worst = (standard_unit(x.expand(200, 6), weights, bias) - alone).abs().max().item()
+    return Verdict(
+        graded(worst < ROUNDING),
+        "With the sum of its weights for one input it computes the same as with 6 copies (difference "
+        f"{at_most(worst)}, 200 units).",
+    )
+
+
+ramp = torch.relu
+
+
+def hidden_layer(x: Tensor, weights: Tensor, biases: Tensor, slopes: Tensor) -> Tensor:
+    """Standard units of one input, and their weighted sum, for each row."""
+    return (weights * ramp(biases + slopes * x)).sum(-1)
+
+
+@detail(
+    "dac-reparametrised",
+    "The weights of a standard hidden layer can be replaced by their signs, and their sizes moved.",
+    "Section 6",
+    turned_by=swap(ramp=torch.tanh),
+)
+def test_reparametrised():
+    x, weights, biases, slopes = doubles((200, 1), (200, 4), (200, 4), (200, 4))
+    size = slopes.abs()
+    moved = hidden_layer(x, weights * size, biases / size, slopes.sign())
+    worst = (hidden_layer(x, weights, biases, slopes) - moved).abs().max().item()
+    return Verdict(
+        graded(worst < ROUNDING),
+        f"Both give the same for 200 random networks with 4 hidden ReLUs (difference {at_most(worst)}), where no "
+        "weight is 0; other activations, such as tanh, do not allow it.",
+    )
+
+
+@detail(
+    "dac-similar-power",
+    "Two standard layers have a power similar to one DAC unit with replicated input.",
+    "Section 6",
+    turned_by=swap(ramp=lambda x: x),
+)
+def test_similar_power():
+    x, bias, *units = doubles((300, 1), (300,), (300, 4), (300, 4), (300, 4))
+    lowest = ramp(bias + hidden_layer(x, *units)).min().item()
+    up_and_down = x.new_tensor([1.0, -1.0])
+    line = (hidden_layer(x, up_and_down, 0 * up_and_down, up_and_down) - x[:, 0]).abs().max().item()
+    return Verdict(
+        graded(lowest < 0, line == 0),
+        "With the activation at their end, as printed, they are never negative (the lowest of 300 outputs is "
+        f"{lowest:g}) and miss −relu(x), a DAC unit; without it they have every DAC unit and x besides.",
+    )
+
+
+@matters(
+    "dac-backward",
+    "The three derivatives of Eq. 7 are those of a chain of DAC layers.",
+    "Section 6, Eq. 7",
+    turned_by=formula("dac-d-weight-deep", rhs=w[i, formulas.j] * Partial(formulas.Total, f[i])),
+)
+def test_backward():
+    widths: dict[Any, int] = {formulas.m: 2, n: 3, K: 2}
+    generator = random.Random(8)
+    tanh = {"Activation": math.tanh, "ActivationSlope": lambda x: 1 - math.tanh(x) ** 2}
+    worst = 0.0
+    for name, by in {
+        "dac-d-weight-deep": w[3, 2],
+        "dac-d-bias-deep": formulas.b[3, 2],
+        "dac-d-output": f[3],
+    }.items():
+        paper = symbolic.get(name).rhs.subs({i: 3, formulas.j: 2})
+        sides = [formulas.written_out(side, widths) for side in (Partial(formulas.Total, by), paper)]
+        atoms = sorted(set().union(*(side.atoms(sympy.Indexed) for side in sides)), key=str)
+        slots = dict(zip(atoms, sympy.symbols(f"slot:{len(atoms)}"), strict=True))
+        both = sympy.lambdify(list(slots.values()), [side.xreplace(slots) for side in sides], [tanh, "math"])
+        for _ in range(50):
+            found, said = both(*normal(generator, len(atoms)))
+            worst = max(worst, abs(found - said))
+    return Verdict(
+        graded(worst < ROUNDING),
+        f"In a network with 2 inputs, 3 and 2 units and tanh they differ from SymPy's by {at_most(worst)} (150 random "
+        "cases); at the kink of a ReLU one has to choose, and torch chooses 0.",
+    )
+
+
+@matters(
+    "dac-masks",
+    "With unshared biases the parts of the gradient are masked one by one, with shared ones together.",
+    "Section 6",
+    turned_by=swap(dac_linear=lambda z, weight, bias: F.linear((z + bias[0]).relu(), weight)),
+)
+def test_masks():
+    outputs = 16
+    z, weight, own = doubles((200,), (outputs, 200), (outputs, 200))
+    passed = []
+    for bias in (own[:1].expand(outputs, 200), own):
+        slopes = torch.autograd.functional.jacobian(lambda x, bias=bias: dac_linear(x, weight, bias), z)
+        passed.append(sorted(set((slopes != 0).sum(0).tolist())))
+    together, alone = passed
+    return Verdict(
+        graded(set(together) <= {0, outputs} and len(alone) > 2),
+        f"Of {outputs} outputs {enumerated([str(each) for each in together])} pass a gradient to an input with shared "
+        f"biases, and {len(alone)} different numbers from {alone[0]} to {alone[-1]} with random unshared ones (200 "
+        "inputs); while all biases are 0, both mask alike.",
+    )
+
+
+@matters(
+    "dac-figure-7a",
+    "One DAC unit with two inputs separates points that a standard unit cannot.",
+    "Appendix C.1, Fig. 7a",
+    turned_by=swap(middle=lambda points: points.sum(-1)),
+)
+def test_figure_7a():
+    low, high, again = middle(torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])).tolist()
+    return Verdict(
+        graded(high > max(low, again)),
+        f"relu(y) − 3 relu(x − 2) is {low:g}, {high:g} and {again:g} at (1, 1), (2, 2) and (3, 3), three points on a "
+        "line, of which no straight cut parts the middle one from the others.",
+    )
+
+
+@matters(
+    "dac-figure-7b",
+    "Two DAC units and a linear one, Fig. 7b, give 1 − |x| − |y| > 0 in a square and are negative outside.",
+    "Appendix C.1, Fig. 7b",
+    turned_by=swap(separator=lambda points: 1 - points.abs().sum(-1)),
+)
+def test_figure_7b():
+    found = separator(PLANE)
+    inside = (found - 1 + PLANE.abs().sum(-1))[INSIDE].abs().max().item()
+    zero = (found[OUTSIDE] > -ROUNDING).sum().item()
+    return Verdict(
+        graded(inside < ROUNDING and not zero, inside < ROUNDING),
+        f"Inside they do at all {INSIDE.sum().item()} points of a grid; outside the value is 0 at {zero} of "
+        f"{OUTSIDE.sum().item()}, on two rays such as (x, 0) with x ≤ −1, so that even the values ≥ 0 are unbounded.",
+    )
+
+
+def standard_pair(points: Tensor, weights: Tensor, biases: Tensor, top: Tensor) -> Tensor:
+    """Standard layers of two units, and linear units on top."""
+    return ((points @ weights.mT + biases).relu() @ top)[..., 0]
+
+
+@detail(
+    "dac-figure-7b-standard",
+    "With a standard layer of two units before a linear one, the set of values ≥ 0 is unbounded or empty.",
+    "Appendix C.1, Fig. 7b",
+    turned_by=swap(standard_pair=lambda points, weights, biases, top: separator(points, 1.1)),
+)
+def test_figure_7b_standard():
+    weights, biases, top, start = doubles((1000, 2, 2), (1000, 1, 2), (1000, 2, 1), (1000, 1, 2))
+    way = torch.linalg.solve(weights, top.sign()).mT  # no unit changes so as to lower the output
+    path = start + torch.linspace(0, 100, 201, dtype=torch.float64)[:, None] * way
+    falls = (standard_pair(path, weights, biases, top).diff() < -1e-9).any(-1).sum().item()
+    return Verdict(
+        graded(not falls),
+        f"From a random point of each of 1000 random networks a half-line on which the value never falls was found in "
+        f"{1000 - falls}: solve for the direction in which each hidden unit changes with the sign of its weight.",
+    )
+
+
+@matters(
+    "dac-four-units",
+    "A standard network needs four units in its first layer to mark the square of Fig. 7b.",
+    "Appendix C.1, Fig. 7b",
+    turned_by=swap(three_units=lambda points: points.sum(-1)),
+)
+def test_four_units():
+    found = three_units(PLANE)
+    three = bool((found[INSIDE] > 0).all() and (found[OUTSIDE] < 0).all())
+    return Verdict(
+        graded(not three),
+        "Three do it: relu(2 + x + y) − 2 relu(x) − 2 relu(y) − 1 is positive in the square and negative outside "
+        f"({len(PLANE)} points), with 13 parameters; two DAC units have 11, four standard ones 17.",
+    )
+
+
+@fatal(
+    "dac-theorem-1",
+    "One DAC unit with k copies of its input and 2k parameters is all continuous functions of k linear pieces.",
+    "Appendix C.2, Theorem C.1",
+    turned_by=swap(unit=lambda weights, biases, inputs: -1.0),
+)
+def test_theorem_1():
+    generator = random.Random(13)
+    sizes = (1, 2, 3, 5)
+    biases = [normal(generator, k) for k in sizes]
+    pieces = [1 + len(set(each)) for each in biases]
+    left = [unit(normal(generator, k), normal(generator, k), [-1e9] * k) for k in sizes for _ in range(100)]
+    same, reaches = pieces == list(sizes), any(left)
+    return Verdict(
+        graded(same and reaches, same or reaches),
+        f"Units of {enumerated([str(k) for k in sizes])} terms have {enumerated([str(each) for each in pieces])} "
+        f"pieces and are 0 on the far left ({sum(value == 0 for value in left)} of {len(left)}), so f(x) = x is "
+        "none; on an interval k + 1 terms reach all.",
+    )
+
+
+@detail(
+    "dac-theorem-2",
+    "One standard layer, an activated one, is not all continuous functions of k linear pieces.",
+    "Appendix C.2, Theorem C.1",
+    turned_by=swap(relu=lambda x: x),
+)
+def test_theorem_2():
+    points = [k / 10 for k in range(-10, 11)]
+    grid = list(itertools.product([k / 4 for k in range(-16, 17)], repeat=2))
+    gaps = {
+        name: min(max(abs(relu(v * x + b) - target(x)) for x in points) for v, b in grid)
+        for name, target in {"x": lambda x: x, "|x|": abs}.items()
+    }
+    return Verdict(
+        graded(min(gaps.values()) > 0.1),
+        f"On [−1, 1] the nearest relu(wx + b) is {gaps['x']:.2f} away from x, one piece, and {gaps['|x|']:.2f} from "
+        "|x|, two; without the activation, as part 3 of the theorem needs, wx + b is all of one piece.",
+    )
+
+
+def polygon(kinks: list[float], slopes: list[float], x: float) -> float:
+    """A continuous function with these slopes between these kinks that is 0.7 at the first one."""
+    ends = [*kinks[1:], math.inf]
+    rises = [slope * max(0.0, min(x, end) - start) for slope, start, end in zip(slopes[1:], kinks, ends, strict=True)]
+    return 0.7 + slopes[0] * min(0.0, x - kinks[0]) + math.fsum(rises)
+
+
+@matters(
+    "dac-theorem-3",
+    "The smallest standard network that is all continuous functions of k pieces has two layers and 3k + 1 parameters.",
+    "Appendix C.2, Theorem C.1",
+    turned_by=swap(polygon=lambda kinks, slopes, x: x * x),
+)
+def test_theorem_3():
+    generator = random.Random(14)
+    worst, nearest = 0.0, math.inf
+    for k in [2, 3, 5] * 30:
+        kinks, slopes = sorted(normal(generator, k - 1)), normal(generator, k)
+        changes = [b - a for a, b in itertools.pairwise(slopes)]
+        for x in normal(generator, 20):
+            # k units: two at the first kink, one at each other
+            units = [-slopes[0] * relu(kinks[0] - x), slopes[1] * relu(x - kinks[0])]
+            units += [change * relu(x - kink) for change, kink in zip(changes[1:], kinks[1:], strict=True)]
+            worst = max(worst, abs(0.7 + math.fsum(units) - polygon(kinks, slopes, x)))
+        # k − 1 units, one per kink: those that look left make the slope at −∞, a sum of some changes
+        sums = [-math.fsum(some) for size in range(k) for some in itertools.combinations(changes, size)]
+        nearest = min(nearest, *(abs(slopes[0] - each) for each in sums))
+    enough = worst < 1e-10 and nearest > 0
+    # k = 1: one unit is constant on a half-line, whatever its weight
+    straight = all(relu(-v * 1e9) and relu(v * 1e9) for v in normal(generator, 20))
+    return Verdict(
+        graded(enough and straight, enough),
+        f"Without a last activation, which part 2 has, k units are enough for k ≥ 2 (difference {at_most(worst)}) and "
+        "k − 1 are not; f(x) = x needs 7 parameters, and deeper networks are not considered.",
+    )
+
+
+def rank(function: Any, inputs: Tensor) -> int:
+    """In how many directions parameters move the values of a function."""
+    return int(torch.linalg.matrix_rank(torch.autograd.functional.jacobian(function, inputs).flatten(1), rtol=1e-9))
+
+
+def tangents(lines: Tensor) -> Tensor:
+    """The largest of some lines, at points."""
+    x = torch.linspace(-1.0, lines.shape[1], 40 * lines.shape[1], dtype=torch.float64)
+    return (lines[0] * x[:, None] + lines[1]).amax(1)
+
+
+@detail(
+    "dac-remark-c-2",
+    "The continuous functions of k linear pieces depend on exactly 2k parameters.",
+    "Appendix C.2, Remark C.2",
+    turned_by=swap(tangents=lambda lines: lines[0]),
+)
+def test_remark_c_2():
+    # piece q is tangent to a parabola at q: neighbours meet between, in order
+    ranks = {
+        k: rank(tangents, torch.tensor([[2.0 * q, -float(q * q)] for q in range(k)], dtype=torch.float64).T)
+        for k in (1, 2, 3, 5)
+    }
+    return Verdict(
+        graded(all(found == 2 * k for k, found in ranks.items())),
+        f"Slopes and intercepts of {enumerated([str(k) for k in ranks])} pieces move the function in "
+        f"{enumerated([str(found) for found in ranks.values()])} independent directions.",
+    )
+
+
+@matters(
+    "dac-remark-c-2-minimum",
+    "DAC units are the continuous functions of k linear pieces with the smallest possible number of parameters.",
+    "Appendix C.2, Remark C.2",
+    turned_by=swap(unit=lambda weights, biases, inputs: -1.0),
+)
+def test_remark_c_2_minimum():
+    generator = random.Random(15)
+    reached = sum(unit(normal(generator, 3), normal(generator, 3), [-1e9] * 3) != 0 for _ in range(100))
+    return Verdict(
+        graded(reached),
+        f"They are other functions, all 0 on the far left ({reached} of 100 random ones are not); reaching all on an "
+        "interval takes 2k + 2 parameters, and standard networks with hidden weights ±1 need 2k + 1.",
+    )
+
+
+def error(k: int, j: int) -> Any:
+    """The test error of replicate k in epoch j, less the true one, by the paper's model."""
+    return sigma * Z[k] + tau * Z[k, j]
+
+
+def expected_square(noise: Any) -> Any:
+    """Of a sum of independent standard normal Z with coefficients."""
+    return sympy.expand(sum(noise.coeff(each) ** 2 for each in noise.atoms(sympy.Indexed)))
+
+
+def expectations() -> tuple[list[float], ...]:
+    """The parts of σ² and of τ² in the variance of the mean of five replicates and epochs, and in the paper's estimates
+    of its two terms: the scatter over replicates at the middle epoch, and over epochs of the mean replicate."""
+    five = range(1, 6)
+    mean = sum(error(k, j) for k in five for j in five) / 25
+    replicates = [error(k, 3) - mean for k in five]
+    epochs = [sum(error(k, j) for k in five) / 5 - mean for j in five]
+    found = []
+    for noises, over in (([mean], 1), (replicates, 20), (epochs, 20)):
+        square = sum(expected_square(sympy.expand(each)) for each in noises) / over
+        found.append([float(square.coeff(symbol, 2)) for symbol in (sigma, tau)])
+    return tuple(found)
+
+
+@detail(
+    "dac-error-variance",
+    "If replicates and epochs scatter independently by σ and τ, the variance of the estimated error is σ²/5 + τ²/25.",
+    "Appendix B",
+    turned_by=swap(error=lambda k, j: sigma * Z[k] + tau * Z[0, k]),
+)
+def test_error_variance():
+    variance, _, _ = expectations()
+    return Verdict(
+        graded(variance == [1 / 5, 1 / 25]),
+        f"It is {variance[0]:g} σ² + {variance[1]:g} τ²; but folds of a cross-validation share three quarters of their "
+        "training images, and neighbouring epochs are alike, so that neither is independent.",
+    )
+
+
+@detail(
+    "dac-error-first",
+    "Of the two terms in the variance of the estimated error, the first, σ²/5, is estimated conservatively.",
+    "Appendix B",
+    turned_by=swap(error=lambda k, j: sigma * Z[0] + tau * Z[k, j]),
+)
+def test_error_first():
+    _, (replicates, epochs), _ = expectations()
+    return Verdict(
+        graded(replicates >= 1 / 5 and epochs >= 0),
+        f"The estimate expects {replicates:g} σ² + {epochs:g} τ², if replicates and epochs are independent; the "
+        "scatter of the replicates' own means would be right without excess.",
+    )
+
+
+@detail(
+    "dac-error-second",
+    "Of the two terms in the variance of the estimated error, the second, τ²/25, is not estimated too low.",
+    "Appendix B",
+    turned_by=swap(error=lambda k, j: sigma * Z[k] + tau * (Z[k, j] + Z[k, j + 1]) / sympy.sqrt(2)),
+)
+def test_error_second():
+    (_, wanted), _, (_, found) = expectations()
+    return Verdict(
+        graded(found >= wanted - ROUNDING),
+        f"The estimate expects {found:g} τ² where {wanted:g} τ² is wanted, neither too little nor conservative, if "
+        "epochs are independent; it is too low if neighbouring epochs are alike.",
+    )
+
+
+def lowest(validation: list[list[float]], test: list[list[float]]) -> Any:
+    """The lowest mean test error of all epochs, as the paper's Tables 1 and 2 have it."""
+    return SimpleNamespace(error=min(math.fsum(column) / len(test) for column in zip(*test, strict=True)))
+
+
+@matters(
+    "dac-error-robust",
+    "The error at the epoch that validates best is a more reliable estimate than the lowest test error.",
+    "Appendix B",
+    turned_by=swap(early_stopping=lowest),
+)
+def test_error_robust():
+    generator = random.Random(23)
+    gaps: dict[Any, float] = {early_stopping: 0.0, lowest: 0.0}
+    for _ in range(150):
+        levels = [generator.gauss(0, 0.5) for _ in range(5)]
+        test = [[level + generator.gauss(0, 1) for _ in range(60)] for level in levels]
+        validation = [normal(generator, 60) for _ in range(5)]
+        for estimate in gaps:
+            gaps[estimate] += (estimate(validation, test).error - math.fsum(levels) / 5) / 150
+    ours, theirs = gaps[early_stopping], gaps[lowest]
+    return Verdict(
+        graded(abs(ours) < abs(theirs)),
+        f"Where 60 epochs differ by noise of variance 1 alone, the lowest mean test error of five replicates is "
+        f"{theirs:+.2f} off and this estimate {ours:+.2f}, in 150 simulations; Tables 1 and 2 have the lowest errors.",
+    )
