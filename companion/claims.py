@@ -179,7 +179,7 @@ def table(claims: Iterable[Claim]) -> str:
     lines = ["| Claim | Verdict | Evidence |", "| --- | --- | --- |"]
     for claim in claims:
         evidence = " ".join(filter(None, (claim.evidence, claim.power, claim.decided_by)))
-        verdict = f"[**{claim.status}**](../appendix/claims.html#{claim.id})"
+        verdict = f"<a href='../appendix/claims.html#{claim.id}'>**{claim.status}**</a>"
         lines.append(f"| {_escaped(claim.claim)} ({_escaped(claim.source)}) | {verdict} | {_escaped(evidence)} |")
     return "\n".join(lines)
 
