@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from companion.claims import ledger
 from companion.functional import aglu, apa, dac_linear
 from tests.together import together
 
@@ -175,3 +176,26 @@ def test_the_hinges_follow_their_sliders(hinges, values):
 def test_a_button_sets_all_hinges(hinges):
     hinges.locator(".neuron-hinges button", has_text="ReLU").click()
     np.testing.assert_allclose(_hinges(hinges, "sum")[:, 1], 320 * (4 - np.array([0, 0, 0, 0, 4])) / 7, atol=0.006)
+
+
+def test_the_ledger_can_be_filtered_and_a_link_finds_a_hidden_claim(reader):
+    page = reader(**PHONE).open("appendix/claims.html")
+    cards, count = page.locator(".claims article:visible"), page.locator(".claims-filter output")
+    every = cards.count()
+    assert every == len(ledger())
+    page.select_option(".claims-filter select[name=severity]", "fatal")
+    page.select_option(".claims-filter select[name=verdict]", "does not hold")
+    wanted = [row.id for row in ledger() if (row.severity, row.status) == ("fatal", "does not hold")]
+    assert [card.get_attribute("id") for card in cards.all()] == wanted
+    assert count.inner_text() == f"{len(wanted)} of {every} claims"
+    hidden = next(row.id for row in ledger() if row.severity != "fatal")
+    page.evaluate("id => { location.hash = id }", hidden)
+    page.locator(f"#{hidden}").wait_for(state="visible")
+    assert cards.count() == every
+
+
+def test_a_verdict_in_a_chapter_leads_to_its_card(reader):
+    page = reader().open("mechanisms/layeract.html")
+    page.locator("a[href*='appendix/claims.html#']").first.click()
+    page.wait_for_url("**/appendix/claims.html#*")
+    assert page.locator(".claims article:target").count() == 1
