@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from functools import partial
 from statistics import fmean, pstdev
 
 import sympy
@@ -11,7 +12,7 @@ from mpmath import mp, mpf
 
 from companion import results, symbolic
 from companion.layeract import formulas
-from tests.claims.form import ROUNDING, Verdict, at_most, both, cells, count, enumerated, formula, graded, swap
+from tests.claims.form import ROUNDING, Verdict, at_most, both, count, enumerated, formula, graded, swap
 from tests.claims.layeract.facts import (
     ALPHA,
     claim,
@@ -69,12 +70,21 @@ def test_backward():
     )
 
 
+POINTS = [k / 50 for k in range(-500, 501)]
+
+
+def rises(scale):
+    return [scale(x) - scale(x - 1e-6) for x in POINTS]
+
+
+def has_no_jump(scale):
+    return max(map(abs, rises(scale))) <= 1e-3
+
+
 def satisfies(scale):
-    """Definition 3.1 on a grid: between 0 and 1, 1/2 at zero, and no fall and no jump between neighbours."""
-    points = [k / 50 for k in range(-500, 501)]
-    rises = [scale(x) - scale(x - 1e-6) for x in points]
-    inside = all(0 <= scale(x) <= 1 for x in points) and abs(scale(0.0) - 0.5) < ROUNDING
-    return inside and all(-1e-15 <= rise <= 1e-3 for rise in rises)
+    """Definition 3.1 on a grid: increasing, without a jump, between 0 and 1, and 1/2 at zero."""
+    inside = all(0 <= scale(x) <= 1 for x in POINTS) and abs(scale(0.0) - 0.5) < ROUNDING
+    return inside and has_no_jump(scale) and min(rises(scale)) >= -1e-15
 
 
 @claim(
@@ -250,21 +260,26 @@ def normal_mean(function):
 
 @claim(
     "layeract-zero-like",
-    "LayerAct functions have mean outputs nearer to zero than functions whose negative outputs are limited.",
-    "Abstract, Section 3.2",
-    severity="fatal",
-    turned_by=swap(ROW_MEANS=(1.0, 2.0, 3.0)),
+    "LayerAct functions can have mean outputs nearer to zero than functions whose negative outputs are limited.",
+    "Section 4.1.1",
+    severity="matters",
+    turned_by=swap(ROW_MEANS=(-3.0, -2.0)),
 )
 def test_zero_like():
-    means = {
-        "LA-SiLU": [normal_mean(lambda u, m=m: (m + u) * sigmoid(u)) for m in ROW_MEANS],
-        "SiLU": [normal_mean(lambda u, m=m: (m + u) * sigmoid(m + u)) for m in ROW_MEANS],
-        "ReLU": [normal_mean(lambda u, m=m: max(0.0, m + u)) for m in ROW_MEANS],
+    outputs = {
+        "LA-SiLU": lambda m, u: (m + u) * sigmoid(u),
+        "LA-HardSiLU": lambda m, u: (m + u) * hardsigmoid(u),
+        "SiLU": lambda m, u: (m + u) * sigmoid(m + u),
+        "ReLU": lambda m, u: max(0.0, m + u),
     }
-    nearer = [abs(la) < min(abs(silu), relu) - 1e-9 for la, silu, relu in zip(*means.values(), strict=True)]
+    means = {name: [normal_mean(partial(f, m)) for m in ROW_MEANS] for name, f in outputs.items()}
+    nearer = [
+        max(abs(soft), abs(hard)) < min(abs(silu), relu) - 1e-9
+        for soft, hard, silu, relu in zip(*means.values(), strict=True)
+    ]
     text = "; ".join(f"{name} {enumerated([f'{x:.2f}' for x in each])}" for name, each in means.items())
     return Verdict(
-        graded(all(nearer), any(nearer)),
+        graded(any(nearer)),
         f"Mean outputs of long normal rows N(m, 1) with m {enumerated([f'{m:g}' for m in ROW_MEANS])}: {text}.",
     )
 
@@ -411,8 +426,10 @@ ELEMENT_SCALES = {
     turned_by=swap(ELEMENT_SCALES={"SiLU": sigmoid, "HardSiLU": hardsigmoid}),
 )
 def test_eq_8_scope():
-    cases = {name: satisfies(scale) for name, scale in ELEMENT_SCALES.items()}
-    return count(cases, "have a scale of the kind that Eq. 8 needs, 1/2 at zero and without a jump")
+    cases = {name: has_no_jump(scale) for name, scale in ELEMENT_SCALES.items()}
+    below = sum(all(scale(x) <= 1 for x in POINTS) for scale in ELEMENT_SCALES.values())
+    what = "have a Lipschitz scale, which the first half of Eq. 8 needs, and the second half covers"
+    return count(cases, f"{what} {below}; scales of the others jump at zero, as Section 3.1 says itself")
 
 
 def change_of_scales(row, noise, scale):
@@ -436,13 +453,15 @@ def change_of_scales(row, noise, scale):
 def test_eq_9_bound():
     generator = random.Random(12)
     white = [(normal(generator, 1, 2, 100), normal(generator, 0, 0.02, 100)) for _ in range(100)]
-    kept = {scale: sum(max(change_of_scales(*each, scale)) <= 1 + 1e-9 for each in white) for scale in LIPSCHITZ}
+    found = {scale: [max(change_of_scales(*each, scale)) for each in white] for scale in LIPSCHITZ}
+    kept = {scale: sum(times <= 1 + 1e-9 for times in each) for scale, each in found.items()}
     outlier = [math.sqrt(1000), *((-1.0) ** k for k in range(999))]
-    spike = change_of_scales(outlier, [0.01] + [0.0] * 999, hardsigmoid)
+    spike = max(change_of_scales(outlier, [0.01] + [0.0] * 999, hardsigmoid))
     return Verdict(
-        graded(min(kept.values()) == len(white) and max(spike) <= 1 + 1e-9, max(kept.values()) == len(white)),
+        graded(min(kept.values()) == len(white) and spike <= 1 + 1e-9, max(kept.values()) == len(white)),
         f"With independent noise LA-SiLU keeps it in {kept[sigmoid]} and LA-HardSiLU in {kept[hardsigmoid]} of "
-        f"{len(white)} rows; noise on one outlier in 1000 changes the scales by {spike[0]:.1f} times the bound.",
+        f"{len(white)} rows, else it is at most {max(found[hardsigmoid]) - 1:.1%} over; noise on one outlier in 1000 "
+        f"changes the scales by {spike:.1f} times the bound.",
     )
 
 
@@ -450,21 +469,24 @@ def test_eq_9_bound():
     "layeract-eq-9-variance",
     "The variance of a row with noise is the sum of the variances of row and noise.",
     "Section 3.3, Eq. 9",
-    severity="matters",
+    severity="detail",
     turned_by=formula("layeract-noisy-variance", published=side("layeract-noisy-variance")),
 )
 def test_eq_9_variance():
-    row, generator, ratios = quantiles(64), random.Random(13), []
+    row, generator, grown, roots = quantiles(64), random.Random(13), [], []
     for _ in range(1000):
         noise = normal(generator, 0, 0.1, 64)
         printed = value(side("layeract-noisy-variance", "published"), row, noise)
-        variance = statistics(row)[1]
-        ratios.append((statistics(plus(row, noise))[1] - variance) / (printed - variance))
-    outside = sum(not 0.5 < ratio < 1.5 for ratio in ratios) / len(ratios)
+        variance, noisy = (statistics(each)[1] for each in (row, plus(row, noise)))
+        grown.append((noisy - variance) / (printed - variance))
+        roots.append(abs(math.sqrt(noisy / printed) - 1))
+    error = pstdev(grown) / math.sqrt(len(grown))
+    outside = sum(not 0.5 < ratio < 1.5 for ratio in grown) / len(grown)
     return Verdict(
-        graded(outside == 0, abs(fmean(ratios) - 1) < 0.2),
-        f"In a row of 64 elements under independent noise the variance grows by {fmean(ratios):.1f} times the noise's "
-        f"on average, but in {outside:.0%} of {len(ratios)} draws by less than 0.5 or more than 1.5 times.",
+        graded(outside == 0, abs(fmean(grown) - 1) < 3 * error),
+        f"Under independent noise a row's variance grows by {fmean(grown):.2f} ± {error:.2f} of the noise's on "
+        f"average, beyond 0.5 to 1.5 in {outside:.0%} of {len(grown)} draws; the root that Eq. 9 uses is off by "
+        f"{fmean(roots):.1%}, at most {max(roots):.1%}.",
     )
 
 
@@ -493,17 +515,20 @@ def test_eq_9_equality():
 
 @claim(
     "layeract-eq-9-denominator",
-    "With the α of the experiments, the square root of σ² + α in Eq. 9 is larger than 1.",
-    "Section 3.3, below Eq. 9, Appendix E",
-    severity="matters",
-    turned_by=cells("layeract-quoted", {"place": "Appendix E"}, value=1),
+    "With a sufficiently large α, the square root of σ² + α in Eq. 9 is larger than 1.",
+    "Section 3.3, below Eq. 9",
+    severity="detail",
+    turned_by=swap(normalised=lambda row, alpha, of=normalised: of(row, 0.0)),
 )
 def test_eq_9_denominator():
-    used = [float(row["value"]) for row in results.published("layeract-quoted") if row["place"] == "Appendix E"]
-    cases = {
-        f"σ = {sigma:g} with α = {alpha:g}": math.sqrt(sigma**2 + alpha) > 1 for alpha in used for sigma in (0.5, 1, 2)
-    }
-    return count(cases, "pairs of a deviation and a published α give a root above 1")
+    rows = [[-sigma, sigma] for sigma in (0.001, 0.1, 1.0, 10.0)]
+    roots = [row[1] / normalised(row, 1.0)[1] for row in rows]
+    used = [float(row["value"]) for row in results.published("layeract-quoted") if row["quantity"].startswith("alpha")]
+    return Verdict(
+        graded(min(roots) > 1),
+        f"α above 1 − σ² suffices, so α = 1 always; the experiments' {enumerated([f'{alpha:g}' for alpha in used])} do "
+        f"only where σ is above {enumerated([f'{math.sqrt(1 - alpha):.2f}' for alpha in used])}.",
+    )
 
 
 @claim(
@@ -522,12 +547,13 @@ def test_eq_9_half():
         printed = value(side("layeract-scale-sum", "published"), squares, squares)
         return max(abs(math.fsum(map(scale, normalised(row))) - printed) for row in rows) / len(squares)
 
-    usual, two = furthest([squares], sigmoid), furthest(two_valued, sigmoid)
-    steep = furthest(two_valued, ADMISSIBLE["a steep HardSigmoid"])
+    usual, two, hard = furthest([squares], sigmoid), furthest(two_valued, sigmoid), furthest(two_valued, hardsigmoid)
+    inside = [row for row in two_valued if max(map(abs, normalised(row))) <= 3]
+    exact = furthest(inside, hardsigmoid)
     return Verdict(
-        graded(max(usual, two) < ROUNDING, max(usual, two) < 0.05),
+        graded(max(usual, two, hard) < ROUNDING, exact < ROUNDING),
         f"LA-SiLU misses it by {usual:.3f}d for squares of 200 normal numbers and by up to {two:.3f}d for rows of two "
-        f"values; a steeper scale of Definition 3.1 misses it by up to {steep:.2f}d.",
+        f"values; LA-HardSiLU by {hard:.3f}d, but by {at_most(exact)} where no n is beyond ±3.",
     )
 
 
@@ -537,7 +563,8 @@ FUNCTIONS = {
     "LA-SiLU": lambda row: layer_act(row, sigmoid),
     "LA-HardSiLU": lambda row: layer_act(row, hardsigmoid),
 }
-NORMAL_ROWS = ((2.0, 2.0), (0.0, 2.0), (0.0, 0.2), (-5.0, 2.0), (20.0, 2.0))  # means and deviations
+# Means and deviations; the paper asks for deviations above 1, see Eq. 9.
+NORMAL_ROWS = ((2.0, 2.0), (0.0, 2.0), (-5.0, 2.0), (20.0, 2.0))
 
 
 def both_terms(row, noise):
@@ -548,22 +575,54 @@ def both_terms(row, noise):
 
 
 @claim(
-    "layeract-terms-bound",
-    "Where the change and the sum of the scales are lower, the bound on the fluctuation is lower too.",
-    "Sections 2.3 and 3.3, Eqs. 4 and 7",
+    "layeract-terms-bounded",
+    "The upper bounds of Eq. 9 on change and sum of the scales can be lower than those of Eq. 8.",
+    "Section 3.3, Eqs. 8 and 9",
     severity="matters",
+    turned_by=formula("layeract-element-scales", rhs=sympy.S.Zero),
+)
+def test_terms_bounded():
+    times = []
+    for row, noise in spread_rows(33, 1000):
+        (_, variance), (_, of_noise) = statistics(row), statistics(noise)
+        if variance > 1 and of_noise < 0.01 * variance:
+            bounds = (
+                value(side(f"layeract-{name}"), row, noise) for name in ("noisy-sum-simplified", "element-scales")
+            )
+            times.append(next(bounds) - next(bounds))
+    lower = sum(each < 0 for each in times)
+    return Verdict(
+        graded(lower),
+        f"On the sum d/2 is below d, and on the change Eq. 9's bound is below Eq. 8's in {lower} of {len(times)} "
+        "random rows with a deviation above 1 and noise of less than a tenth of it.",
+    )
+
+
+@claim(
+    "layeract-terms-bound",
+    "Lower upper bounds of change and sum of the scales mean a lower upper bound of the fluctuation.",
+    "Sections 2.3 and 3.3, Eqs. 4 and 7",
+    severity="detail",
     turned_by=formula("layeract-bound", rhs=sympy.S.Zero),
 )
 def test_terms_bound():
-    cases = []
-    for row, noise in spread_rows(21, 1000):
-        if all(layer < element_level for layer, element_level in zip(*both_terms(row, noise), strict=True)):
-            of = (value(side(f"layeract-{name}"), row, noise) for name in ("bound", "element-bound"))
-            cases.append(next(of) < next(of))
+    generator, times = random.Random(5), []
+    # Eq. 4 asks for positive elements, Section 3.3 for small noise and a deviation above 1.
+    for _ in range(4000):
+        size, mean, deviation = (generator.choice(each) for each in ((3, 8, 64), (0.5, 1, 3, 5), (1, 2, 3)))
+        row = [abs(mean + deviation * generator.gauss(0, 1) ** generator.choice((1, 3))) for _ in range(size)]
+        variance = statistics(row)[1]
+        if variance > 1:
+            noise = normal(generator, 0, generator.choice((0.01, 0.05)) * math.sqrt(variance), size)
+            # Long rows take most of the time, and are no exceptions.
+            if size < 64 and all(a < b for a, b in zip(*both_terms(row, noise), strict=True)):
+                of = (value(side(f"layeract-{name}"), row, noise) for name in ("bound", "element-bound"))
+                times.append(next(of) / next(of))
+    lower = sum(each < 1 for each in times)
     return Verdict(
-        graded(all(cases), any(cases)),
-        f"In {len(cases)} of 1000 random rows both are lower with LA-SiLU than with SiLU, and in {sum(cases)} of these "
-        "Eq. 7 is below Eq. 4: both weight the change by the elements and the scales by the noise.",
+        graded(lower == len(times), lower),
+        f"Of random positive rows with small noise {len(times)} have both terms lower with LA-SiLU than with SiLU; in "
+        f"{lower} of them Eq. 7 is below Eq. 4, and nowhere more than {max(0, max(times) - 1):.1%} above.",
     )
 
 
@@ -584,7 +643,7 @@ def fluctuations(row, noise):
 
 @claim(
     "layeract-bound-can",
-    "The bound on the fluctuation of LayerAct can be smaller than that of an element-level function.",
+    "The bound on the fluctuation of LayerAct can be smaller across samples than that of an element-level function.",
     "Sections 1 and 3.3, Eqs. 4 and 7",
     severity="fatal",
     turned_by=swap(NORMAL_ROWS=((5.0, 0.5),)),
@@ -598,34 +657,33 @@ def test_bound_can():
         )
         ratios[law(mean, deviation)] = layer_level / element_level
     best, worst = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    far = fluctuations(*row_and_noise(1000.0, 2.0))
     return Verdict(
         graded(ratios[best] < 1),
-        f"LA-SiLU's bound is {ratios[best]:.2f} times SiLU's for a row {best}, {ratios[worst]:.1f} times for {worst}.",
+        f"LA-SiLU's bound is {ratios[best]:.2f} times SiLU's for a row {best} and {ratios[worst]:.1f} times for "
+        f"{worst}; small noise on N(1000, 2²) moves LA-SiLU {far['LA-SiLU'] / far['SiLU']:.0f} times as far as SiLU.",
     )
 
 
 @claim(
     "layeract-terms",
-    "Change and sum of the scales are bound to be lower with LayerAct than with element-level functions.",
+    "Change and sum of the scales are “bound to be lower” with LayerAct than with element-level functions.",
     "Section 3.3",
     severity="fatal",
     turned_by=swap(NORMAL_ROWS=((2.0, 2.0),)),
 )
 def test_terms():
     lower = {}
-    # The paper asks for deviations above 1, see Eq. 9.
-    for mean, deviation in (each for each in NORMAL_ROWS if each[1] > 1):
-        row, noise = row_and_noise(mean, deviation)
-        lower[law(mean, deviation)] = all(a < b for a, b in zip(*both_terms(row, noise), strict=True))
-    verdict = count(lower, "rows of normal laws have both lower with LA-SiLU than with SiLU, under small noise")
-    # "Bound to be" is said of all rows.
-    return Verdict(graded(all(lower.values())), verdict.evidence)
+    for mean, deviation in NORMAL_ROWS:
+        terms = both_terms(*row_and_noise(mean, deviation))
+        lower[law(mean, deviation)] = all(a < b for a, b in zip(*terms, strict=True))
+    return count(lower, "rows of normal laws have both lower with LA-SiLU than with SiLU, under small noise")
 
 
 @claim(
     "layeract-fluctuates",
     "LayerAct functions fluctuate less under noise than element-level functions.",
-    "Abstract, Sections 3.3 and 6",
+    "Abstract, Section 6",
     severity="fatal",
     turned_by=swap(NORMAL_ROWS=((2.0, 2.0),)),
 )
@@ -653,7 +711,7 @@ POPULATIONS = (-5.0, 0.0, 5.0)
 def test_varies_less():
     cases, generator = {}, random.Random(19)
     for centre in POPULATIONS:
-        rows = [normal(generator, centre + generator.gauss(0, 1), 1, 64) for _ in range(100)]
+        rows = [normal(generator, centre + generator.gauss(0, 1), 2, 64) for _ in range(100)]
         for name, noises in (
             ("noise", [normal(generator, 0, 0.05, 64) for _ in rows]),
             ("shift", [[0.1] * 64 for _ in rows]),
@@ -662,33 +720,44 @@ def test_varies_less():
             spread = {function: pstdev(each[function] for each in moved) for function in FUNCTIONS}
             lower = max(spread["LA-SiLU"], spread["LA-HardSiLU"]) < min(spread["ReLU"], spread["SiLU"])
             cases[f"{name} with means around {centre:g}"] = lower
-    return count(
-        cases, "sets of 100 normal rows of deviation 1 have a smaller spread than with ReLU and SiLU", listed=3
+    return count(cases, "sets of 100 normal rows of deviation 2 have a smaller spread than with ReLU and SiLU")
+
+
+@claim(
+    "layeract-element-samples",
+    "The robustness of element-level functions rests on saturation, and so differs between samples.",
+    "Sections 1 and 2.3",
+    severity="matters",
+    turned_by=swap(element=lambda row, scale: [y / 2 for y in row]),
+)
+def test_element_samples():
+    closed, open_ = (fluctuations(*row_and_noise(mean, 2.0)) for mean in (-5.0, 20.0))
+    return Verdict(
+        graded(all(closed[name] < 0.1 < 0.9 < open_[name] for name in ("ReLU", "SiLU"))),
+        f"Under small noise ReLU and SiLU move by {closed['ReLU']:.3f} and {closed['SiLU']:.3f} of it on a saturated "
+        f"row N(−5, 2²), and by {open_['ReLU']:.2f} and {open_['SiLU']:.2f} on a row N(20, 2²).",
     )
 
 
 @claim(
-    "layeract-bound-samples",
-    "Per unit of noise, the fluctuation of LayerAct has a smaller upper bound over all samples than element-level "
-    "functions have.",
-    "Section 3.3, Definition 2.2",
+    "layeract-unsaturated",
+    "LayerAct functions can be robust without many elements in the saturation state.",
+    "Sections 1 and 3.3, Appendix D",
     severity="matters",
-    turned_by=swap(layer_act=lambda row, scale: [y / 2 for y in row]),
+    turned_by=swap(layer_act=element),
 )
-def test_bound_samples():
-    noise = [1e-6, -1e-6] * 8
-    moved = [fluctuations([height] * 16, noise)["LA-SiLU"] for height in (1.0, 10.0, 100.0)]
-    grid = [k / 100 for k in range(-1000, 1001)]
-    silu = max(abs(b - a) / 0.01 for a, b in zip(element(grid, sigmoid), element(grid, sigmoid)[1:], strict=False))
+def test_unsaturated():
+    row, noise = row_and_noise(2.0, 2.0)
+    moved, saturated = fluctuations(row, noise), sum(n <= -3 for n in normalised(row))
     return Verdict(
-        graded(max(moved) < silu),
-        f"SiLU moves at most {silu:.2f} times as far as its input; LA-SiLU has no such bound, and on rows of equal "
-        f"elements 1, 10 and 100 small noise moves it {enumerated([f'{m:.0f}' for m in moved])} times as far.",
+        graded(not saturated and moved["LA-HardSiLU"] < min(moved["ReLU"], moved["SiLU"])),
+        f"In a row N(2, 2²) {saturated} of {len(row)} elements are saturated, and LA-HardSiLU moves by "
+        f"{moved['LA-HardSiLU']:.2f} of small noise, ReLU by {moved['ReLU']:.2f} and SiLU by {moved['SiLU']:.2f}.",
     )
 
 
 def lower(y):
-    """A function with a lower bound than the identity's."""
+    """0.9·ReLU has a lower bound than LReLU with a slope of 0.999."""
     return 0.9 * max(0.0, y)
 
 
@@ -696,19 +765,22 @@ def lower(y):
     "layeract-lower-bound",
     "The lower the upper bound of the fluctuation, the lower its variance across samples.",
     "Section 2.3",
-    severity="matters",
+    severity="detail",
     turned_by=swap(lower=lambda y: 0.9 * y),
 )
 def test_lower_bound():
-    generator, moved = random.Random(20), []
-    for _ in range(200):
-        row, noise = (normal(generator, 0, 1, 64) for _ in range(2))
-        size = math.fsum(map(abs, noise))
-        moved.append(distance(map(lower, plus(row, noise)), map(lower, row)) / size)
+    generator = random.Random(20)
+    rows = [[normal(generator, 0, 1, 64) for _ in range(2)] for _ in range(200)]
+
+    def deviation(function):
+        moved = [distance(map(function, plus(*each)), map(function, each[0])) for each in rows]
+        return pstdev(each / math.fsum(map(abs, noise)) for each, (_, noise) in zip(moved, rows, strict=True))
+
+    below, above = deviation(lower), deviation(lambda y: max(y, 0.999 * y))
     return Verdict(
-        graded(pstdev(moved) < 1e-9 and max(moved) < 1),
-        "The identity moves by exactly as much as the noise, without any variance, while 0.9·ReLU has a bound of 0.9 "
-        f"and a standard deviation of {pstdev(moved):.2f} over {len(moved)} normal rows.",
+        graded(below <= above, below <= 0.9 / 2),
+        f"A bound c limits the deviation to c/2 but orders nothing: over {len(rows)} normal rows that of 0.9·ReLU, "
+        f"with bound 0.9, is {below:.2f}, and that of LReLU with slope 0.999, bound 1, {above:.0e}.",
     )
 
 
@@ -737,6 +809,12 @@ def test_after_layernorm():
     )
 
 
+def two_layernorms():
+    """The sum of two normalised rows, which the gates of the LSTM see."""
+    generator = random.Random(18)
+    return plus(*(normalised(normal(generator, 0, 1, 128)) for _ in range(2)))
+
+
 @claim(
     "layeract-two-layernorms",
     "After a sum of two layer-normalised inputs, element-level function and LayerAct differ.",
@@ -745,33 +823,28 @@ def test_after_layernorm():
     turned_by=swap(plus=lambda one, other: one),
 )
 def test_two_layernorms():
-    generator = random.Random(18)
-    total = plus(*(normalised(normal(generator, 0, 1, 128)) for _ in range(2)))
-    gap = relative_gap(total)
+    gap = relative_gap(two_layernorms())
     return Verdict(
         graded(gap > 0.01),
-        f"The sum of two independent normalised rows has variance {statistics(total)[1]:.2f}, and SiLU and LA-SiLU "
-        f"differ by {gap:.0%} of SiLU's size.",
+        f"The sum of two independent normalised rows has variance {statistics(two_layernorms())[1]:.2f}, and SiLU and "
+        f"LA-SiLU differ by {gap:.0%} of SiLU's size.",
     )
 
 
 @claim(
     "layeract-lstm",
-    "LayerAct functions can be employed in an LSTM with LayerNorm, whose gates are sigmoids.",
+    "LayerAct functions can be employed in the LSTM with LayerNorm of Ba et al.",
     "Section 3.2, Appendix C",
-    severity="matters",
+    severity="detail",
     turned_by=swap(layer_act=lambda row, scale: [scale(n) for n in normalised(row)]),
 )
 def test_lstm():
-    generator = random.Random(18)
-    total = plus(*(normalised(normal(generator, 0, 1, 128)) for _ in range(2)))
-    gates = {
-        "LA-SiLU": layer_act(total, sigmoid),
-        "LA-HardSiLU": layer_act(total, hardsigmoid),
-        "the scale alone": [sigmoid(n) for n in normalised(total)],
-    }
-    cases = {name: all(0 <= a <= 1 for a in each) for name, each in gates.items()}
-    what = (
-        "stay between 0 and 1, as a gate has to; Section 5 says itself that unbounded functions may not be used there"
+    total = two_layernorms()
+    gates = [layer_act(total, scale) for scale in (sigmoid, hardsigmoid)]
+    bounded = sum(all(0 <= a <= 1 for a in each) for each in gates)
+    gap = relative_gap(total)
+    return Verdict(
+        graded(bounded == len(gates), gap > 0.01),
+        f"There LayerAct differs from SiLU by {gap:.0%}, in spite of LayerNorm; but gates lie between 0 and 1, which "
+        f"{bounded} of {len(gates)} LayerAct functions do, and Section 5 excepts unbounded ones itself.",
     )
-    return count(cases, what)

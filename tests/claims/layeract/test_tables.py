@@ -14,7 +14,7 @@ from tests.claims.layeract.facts import claim
 ELEMENT_LEVEL = ("ReLU", "LReLU", "PReLU", "Mish", "SiLU", "HardSiLU")
 LAYER_LEVEL = ("LA-SiLU", "LA-HardSiLU")
 RESNET_44, OTHER_RESNETS, IMAGENET = (2, 3), (8, 9, 10, 11), (4, 12)
-SLIPS = "layeract-slips"
+DATA = ("cifar10_", "cifar100_")
 NUMBERS = "accuracies of LayerAct functions are above those of all element-level functions"
 HIGHER = dict.fromkeys(("gaussian_1", "gaussian_2", "gaussian_3", "gaussian_4"), 75)
 
@@ -24,8 +24,10 @@ def column(table, of):
 
 
 def label(name):
-    """A column as a reader would call it: "CIFAR10 ResNet20"."""
-    return name.replace("_", " ").replace("cifar", "CIFAR").replace("resnet", "ResNet").replace("gauss", "Gauss")
+    """A column as a reader would call it: "Gaussian 1", "CIFAR10 ResNet20"."""
+    for short, long in (("_", " "), ("cifar", "CIFAR"), ("resnet", "ResNet"), ("gauss", "Gauss")):
+        name = name.replace(short, long)
+    return name
 
 
 def columns(table):
@@ -34,25 +36,24 @@ def columns(table):
     return {name: column(table, name) for name in names}
 
 
-def pairs(numbered, of=LAYER_LEVEL):
-    """Whether a LayerAct function has a higher number than a rival, by function, column and rival."""
-    return {
-        f"{name} against {rival}, {place}, Table {table}": numbers[name] > numbers[rival]
-        for table, place, numbers in numbered
-        for name in of
-        for rival in ELEMENT_LEVEL
-        if rival in numbers
-    }
+def pairs(numbered, name):
+    """Whether a LayerAct function has a higher number than a rival, for every column and rival."""
+    return [each[name] > each[rival] for _, _, each in numbered for rival in ELEMENT_LEVEL if rival in each]
+
+
+def best_of(names, numbers):
+    return max(numbers[name] for name in names if name in numbers)
 
 
 def ahead(numbered, of=LAYER_LEVEL):
     """Whether a LayerAct function has a higher number than all element-level functions, by function and column."""
-    return {
-        f"{name} on {label(place)} (Table {table})": numbers[name]
-        > max(value for rival, value in numbers.items() if rival in ELEMENT_LEVEL)
-        for table, place, numbers in numbered
-        for name in of
-    }
+    cases = {}
+    for table, place, numbers in numbered:
+        best = best_of(ELEMENT_LEVEL, numbers)
+        for name in of:
+            tie = ", a tie" if numbers[name] == best else ""
+            cases[f"{name} on {label(place)} (Table {table}{tie})"] = numbers[name] > best
+    return cases
 
 
 def numbered(*chosen):
@@ -112,15 +113,15 @@ def test_significant():
     )
 
 
-def welch(name):
-    """Gain of a function over its rivals and p-value, by column and rival, from the printed means and deviations."""
+def welch():
+    """Gain of LA-SiLU over its rivals and p-value, by column and rival, from the printed means and deviations."""
     runs, found = round(quoted("runs")), {}
     for of, means in columns(1).items():
         deviations = column(5, of)
         for rival in deviations.keys() & set(ELEMENT_LEVEL):
-            sides = [(means[each], deviations[each], runs) for each in (name, rival)]
+            sides = [(means[each], deviations[each], runs) for each in ("LA-SiLU", rival)]
             test = stats.ttest_ind_from_stats(*sides[0], *sides[1], equal_var=False)
-            found[of, rival] = means[name] - means[rival], float(test.pvalue)
+            found[of, rival] = means["LA-SiLU"] - means[rival], float(test.pvalue)
     return found
 
 
@@ -132,10 +133,10 @@ def welch(name):
     turned_by=cells("layeract-table-6", {"network": "ResNet20"}, relu=">0.05"),
 )
 def test_significance():
-    found, printed = welch("LA-SiLU"), entries()
+    found, printed = welch(), entries()
     below = {key: gain > 0 and p < 0.05 for key, (gain, p) in found.items()}
     corrected = sum(p < 0.05 for p in holm([p for _, p in found.values()]))
-    cases = {f"{rival} in {of}": below[of, rival] == (printed[of, rival] == "<0.05") for of, rival in found}
+    cases = {f"{rival} on {label(of)}": below[of, rival] == (printed[of, rival] == "<0.05") for of, rival in found}
     what = "Welch tests from Tables 1 and 5 fall on the printed side of 0.05, "
     return count(
         cases,
@@ -147,16 +148,13 @@ def test_significance():
 @claim(
     "layeract-missing",
     "ResNet44 with PReLU on CIFAR10 is left out of the comparisons, as one run diverged.",
-    "Sections 4.2.1 and 4.2.2, Tables 1, 5 and 6",
+    "Sections 4.2.1 and 4.2.2, Tables 1, 2, 5 and 6",
     severity="detail",
     turned_by=cells("layeract-table-6", {"network": "ResNet44"}, prelu=""),
 )
 def test_missing():
-    places = {
-        "Table 1": "PReLU" in column(1, "cifar10_resnet44"),
-        "Table 5": "PReLU" in column(5, "cifar10_resnet44"),
-        "Table 6": bool(entries()["cifar10_resnet44", "PReLU"]),
-    }
+    places = {f"Table {table}": "PReLU" in column(table, "cifar10_resnet44") for table in (1, 5)}
+    places |= {"Table 2": "PReLU" in column(2, "blur"), "Table 6": bool(entries()["cifar10_resnet44", "PReLU"])}
     verdict = count({name: not there for name, there in places.items()}, "tables leave it out")
     return Verdict(
         verdict.status,
@@ -183,9 +181,9 @@ def test_clean_best():
     turned_by=fallen("LA-HardSiLU"),
 )
 def test_clean_superior():
-    found = {name: pairs(clean(), (name,)) for name in LAYER_LEVEL}
-    every = [so for cases in found.values() for so in cases.values()]
-    single = [f"{sum(cases.values())} of {len(cases)} with {name}" for name, cases in found.items()]
+    found = {name: pairs(clean(), name) for name in LAYER_LEVEL}
+    every = [so for cases in found.values() for so in cases]
+    single = [f"{sum(cases)} of {len(cases)} with {name}" for name, cases in found.items()]
     return Verdict(
         graded(2 * sum(every) > len(every)),
         f"A LayerAct function is ahead of an element-level one in {sum(every)} of {len(every)} comparisons, "
@@ -207,25 +205,29 @@ def test_best_element():
     for of, name in said.items():
         numbers = {rival: value for rival, value in column(1, of).items() if rival in ELEMENT_LEVEL}
         cases[of] = rank({of: numbers}, name).status == "holds"
-    return count(cases, "columns of Table 1 agree")
+    return count({label(of): so for of, so in cases.items()}, "columns of Table 1 agree")
 
 
 @claim(
     "layeract-hard-clean",
-    "On clean CIFAR, LA-HardSiLU is worse than SiLU or LReLU.",
+    "On clean CIFAR10 and CIFAR100, LA-HardSiLU is worse than SiLU or LReLU.",
     "Section 4.2.3, Table 1",
-    severity="matters",
-    turned_by=cells("layeract-table-1", {"method": "LA-HardSiLU"}, cifar100_resnet20=65.1),
+    severity="detail",
+    turned_by=cells("layeract-table-1", {"method": "LA-HardSiLU"}, cifar100_resnet20=70),
 )
 def test_hard_clean():
     numbers = columns(1)
-    cases = {label(of): each["LA-HardSiLU"] < max(each["SiLU"], each["LReLU"]) for of, each in numbers.items()}
-    found = welch("LA-HardSiLU")
-    clear = [gain > 0 for gain, p in found.values() if p < 0.05]
-    return count(
-        cases,
-        f"columns have it below one of them; against all six it is significantly worse in {clear.count(False)} and "
-        f"better in {clear.count(True)} of {len(found)} Welch tests",
+    of = {
+        name: [fmean(each[name] for key, each in numbers.items() if key.startswith(data)) for data in DATA]
+        for name in ("LA-HardSiLU", "SiLU", "LReLU")
+    }
+    worse = [mine < max(silu, lrelu) for mine, silu, lrelu in zip(*of.values(), strict=True)]
+    listed = [f"{name} {first:.2f} and {second:.2f}" for name, (first, second) in of.items()]
+    below = sum(each["LA-HardSiLU"] < max(each["SiLU"], each["LReLU"]) for each in numbers.values())
+    return Verdict(
+        graded(all(worse), any(worse)),
+        f"Averages over networks on CIFAR10 and CIFAR100: {enumerated(listed)}; it is below one of the two in {below} "
+        f"of {len(numbers)} columns.",
     )
 
 
@@ -239,8 +241,8 @@ def test_hard_clean():
     ),
 )
 def test_stable():
-    wider = pairs(numbered(5), ("LA-SiLU",))
-    below = sum(not so for so in wider.values())
+    wider = pairs(numbered(5), "LA-SiLU")
+    below = wider.count(False)
     return Verdict(
         graded(2 * below > len(wider)),
         f"The standard deviation of LA-SiLU is not above the other's in {below} of {len(wider)} pairs of Table 5.",
@@ -258,8 +260,18 @@ def test_stable():
     turned_by=both(*(cells(f"layeract-table-{n}", {"method": "LA-SiLU"}, **HIGHER) for n in (2, 10))),
 )
 def test_noisy_superior():
-    cases = ahead(numbered(*RESNET_44, *OTHER_RESNETS))
-    return count(cases, NUMBERS, listed=2)
+    noisy, behind = numbered(*RESNET_44, *OTHER_RESNETS), {}
+    counts = {name: list(ahead(noisy, (name,)).values()) for name in LAYER_LEVEL}
+    for table, place, each in noisy:
+        if each["LA-SiLU"] <= best_of(ELEMENT_LEVEL, each):
+            behind.setdefault(f"(Table {table})", []).append(label(place))
+    listed = [f"{name} in {each.count(True)} of {len(each)}" for name, each in counts.items()]
+    but = [f"{enumerated(places)} {table}" for table, places in behind.items()]
+    return Verdict(
+        graded(all(map(all, counts.values())), any(map(any, counts.values()))),
+        f"Ahead of all element-level functions are {enumerated(listed)} columns"
+        f"{f'; not LA-SiLU on {enumerated(but)}' if but else ''}.",
+    )
 
 
 @claim(
@@ -363,22 +375,22 @@ def test_large_variance():
     turned_by=cells("layeract-table-4", {"method": "ReLU"}, blur=67.9),
 )
 def test_imagenet():
-    cases = ahead(numbered(4))
-    return count(cases, NUMBERS)
+    return count(ahead(numbered(4)), NUMBERS)
 
 
 @claim(
     "layeract-imagenet-second",
-    "In a second trial on ImageNet too, both LayerAct functions are better than all others on clean and noisy images.",
-    "Section 1, Appendix G, Table 12",
+    "On clean and noisy ImageNet, ResNet50 is better with a LayerAct function than with any other, in both trials.",
+    "Section 1, Appendix G, Tables 4 and 12",
     severity="matters",
-    turned_by=tables(
-        lambda name, rows: [row | {"blur": "60"} if row["method"] not in LAYER_LEVEL else row for row in rows]
-    ),
+    turned_by=cells("layeract-table-12", {"method": "LA-HardSiLU"}, blur=70),
 )
 def test_imagenet_second():
-    cases = ahead(numbered(12))
-    return count(cases, NUMBERS)
+    best = {
+        f"{label(place)} (Table {table})": best_of(LAYER_LEVEL, each) > best_of(ELEMENT_LEVEL, each)
+        for table, place, each in numbered(*IMAGENET)
+    }
+    return count(best, "columns have a LayerAct function in front")
 
 
 # --- Slips --------------------------------------------------------------------------------------------------
@@ -393,6 +405,7 @@ def test_imagenet_second():
 )
 def test_slips():
     cases = {
-        f"{row['printed']} ({row['place']})": row["printed"] == row["elsewhere"] for row in results.published(SLIPS)
+        f"{row['printed']} ({row['place']})": row["printed"] == row["elsewhere"]
+        for row in results.published("layeract-slips")
     }
-    return count(cases, "agree with the rest of the paper", listed=6)
+    return count(cases, "places agree with the rest of the paper", listed=5)
