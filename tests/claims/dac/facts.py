@@ -6,14 +6,14 @@ import math
 import random
 from collections.abc import Sequence
 from functools import partial
-from statistics import NormalDist
+from statistics import NormalDist, mean
 from typing import Any, NamedTuple
 
 from companion import results
 from companion.analysis import Comparison
 from companion.claims import SEVERITIES
 from companion.dac.experiments import comparisons
-from tests.claims.form import Run, Verdict, claim, enumerated, not_tested, with_interval
+from tests.claims.form import Run, Verdict, claim, detected, enumerated, not_tested, with_interval
 
 fatal, matters, detail = (partial(claim, severity=severity, chapter="mechanisms/dac") for severity in SEVERITIES)
 
@@ -176,25 +176,44 @@ def clearly_better(rows: Sequence[Pair]) -> list[Pair]:
 # --- Our runs -----------------------------------------------------------------------------------------------
 
 
-def power(found: Sequence[Comparison[Any]], of: int, unit: str, scale: float = 1.0) -> str:
-    """As `detected`, where some comparisons of a larger family are read: all of it are corrected for."""
-    sizes = sorted(scale * each.detectable for each in found)
-    span = " to ".join(dict.fromkeys(f"{size:.2g}" for size in (sizes[0], sizes[-1])))
-    return f"A difference of {span} {unit} would have been found with 80 % probability, corrected for {of} comparisons."
-
-
-def some(numbers: Sequence[str], most: int = 9) -> str:
-    """All numbers where they fit into a sentence."""
-    return enumerated(numbers if len(numbers) <= most else [*numbers[:2], f"{len(numbers) - 2} more"])
-
-
 NAMES = {"dac": "DAC", "shared": "shared biases", "vgg8_8": "plain network", "resnet8_half": "residual network"}
 NAMES |= {f"mba{copies}": f"{copies} copies" for copies in (2, 4, 8)}
 
 
 def named(key: tuple[str, str]) -> str:
     network, unit = (NAMES.get(each, each) for each in key)
-    return f"({unit}, {network})"
+    return f"{unit} in the {network}"
+
+
+def judged(
+    run: Run,
+    found: Sequence[Comparison[Any]],
+    evidence: str,
+    *,
+    sign: int,
+    claimed: float | None,
+    unit: str,
+    scale: float = 1,
+) -> Verdict:
+    """What a run makes of a claim that differences are below (−1) or above (+1) zero, by about so much as claimed; None
+    where the paper has no number. ``evidence`` ends no sentence."""
+    best, worst = (scale * size([each.detectable for each in found]) for size in (min, max))
+    if run.smaller and claimed is not None and best > claimed:
+        return blind(f"{evidence}; {best:.2g} at best would have been seen, not {claimed:.2g}.")
+    signs = [each.sign() for each in found]
+    return run.judge(
+        f"{evidence}.",
+        shown=signs.count(sign),
+        against=signs.count(-sign),
+        of=len(signs),
+        power=detected(found, unit, scale),
+        could_see=claimed is not None and worst <= claimed,
+    )
+
+
+def blind(evidence: str) -> Verdict:
+    """The verdict where a smaller run could not have seen an effect of the claimed size."""
+    return not_tested(evidence, "The experiment at the paper's scale would decide it.")
 
 
 def inside(run: Run, reference: str, *units: str) -> tuple[list[Comparison[Any]], list[str]]:
@@ -208,25 +227,21 @@ def inside(run: Run, reference: str, *units: str) -> tuple[list[Comparison[Any]]
 
 
 def points(run: Run, found: Sequence[Comparison[Any]]) -> str:
-    changes = some([f"{with_interval(each.difference, 1, 100)} {named(each.key)}" for each in found], most=3)
-    small = "Small networks on " if run.smaller else ""
-    return f"{small}CIFAR-10, {found[0].difference.n} seeds: points of test error change by {changes}"
+    """How test errors change, and from what level."""
+    networks = {each.key[0] for each in found}
+    level = mean(row["test_error"] for row in run.rows if row["network"] in networks)
+    listed = [f"{with_interval(each.difference, 1, 100)} points ({named(each.key)})" for each in found[:3]]
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return f"On CIFAR-10, {found[0].difference.n} seeds, test errors of {100 * level:.0f} %: {enumerated(listed)}{more}"
 
 
 def lower_errors(run: Run, reference: str, *units: str, sign: int, claimed: float) -> Verdict:
     """Whether units have test errors below (−1) or above (+1) those of the reference, by so many points as claimed."""
     found, edge = inside(run, reference, *units)
-    at_edge = f"the edge of the grid of learning rates was chosen for {enumerated(edge)}"
     if not found:
         return not_tested(
-            f"In our small run on CIFAR-10 {at_edge}.", "The same run on a wider grid would show it at this scale."
+            f"In our small run on CIFAR-10 the edge of the grid of learning rates was chosen for {enumerated(edge)}.",
+            "The same run on a wider grid would show it at this scale.",
         )
-    signs = [each.sign() for each in found]
-    return run.judge(
-        f"{points(run, found)}{f'; left out, since {at_edge}' if edge else ''}.",
-        shown=signs.count(sign),
-        against=signs.count(-sign),
-        of=len(signs),
-        power=power(found, len(comparisons(run.rows, reference)), "points", 100),
-        could_see=100 * max(each.detectable for each in found) <= claimed,
-    )
+    text = f"{points(run, found)}{f'; at an edge of the grid, left out: {enumerated(edge)}' if edge else ''}"
+    return judged(run, found, text, sign=sign, claimed=claimed, unit="points", scale=100)
