@@ -123,7 +123,8 @@ def quoted_differences() -> dict[str, bool]:
         else:
             against = numbers[row["against"]]
         value = round(numbers[row["method"]] - against, 6)
-        label = f"{row['quoted']} for {value:g} ({row['method']} over {row['against']}, {of})"
+        over = "the best rival" if row["against"] == "best" else row["against"]
+        label = f"{row['quoted']} for {value:g} ({row['method']} over {over}, {of})"
         found[label] = agrees(value, row["quoted"], 1)
     return found
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from statistics import NormalDist, pvariance
 from typing import Any
 
 import sympy
 
 from companion import results, symbolic
-from companion.apa.formulas import prelu
+from companion.analysis import compare, family
 from tests.claims.apa import facts
 from tests.claims.apa.facts import (
     TABLE_1,
@@ -32,7 +32,19 @@ from tests.claims.apa.facts import (
     printed,
     sigmoid,
 )
-from tests.claims.form import ROUNDING, Verdict, agrees, at_most, cells, count, enumerated, formula, graded, swap
+from tests.claims.form import (
+    ROUNDING,
+    Verdict,
+    agrees,
+    at_most,
+    cells,
+    count,
+    enumerated,
+    formula,
+    graded,
+    run_of,
+    swap,
+)
 
 LINE = grid(-30, 30, 601)
 
@@ -54,7 +66,7 @@ def test_error_logistic():
     )
 
 
-@matters(
+@detail(
     "apa-error-gumbel",
     "With the Gumbel activation as output a classifier assumes that the error of its score follows the Gumbel law.",
     "Section III-A",
@@ -64,39 +76,40 @@ def test_error_gumbel():
     def law(x: float) -> float:
         return 1 - eta(-x, 1, 0)
 
-    to_gumbel, to_mirrored = apart(law, gumbel, LINE), apart(law, lambda x: 1 - gumbel(-x), LINE)
+    to_maxima, to_minima = apart(law, gumbel, LINE), apart(law, lambda x: 1 - gumbel(-x), LINE)
     return Verdict(
-        graded(to_gumbel < ROUNDING, to_mirrored < ROUNDING),
-        "By Eq. 2 minus the error follows the Gumbel law, so the error is skewed to the other side; "
-        f"the two distribution functions differ by up to {to_gumbel:.2f}.",
+        graded(to_maxima < ROUNDING, to_minima < ROUNDING),
+        "By Eq. 2 the error follows the Gumbel law of minima, 1 − exp(−exp(x)); the activation, exp(−exp(−x)), is that "
+        f"of maxima, which is skewed to the other side and up to {to_maxima:.2f} away.",
     )
-
-
-RISING: dict[str, Curve] = {
-    "sigmoid": sigmoid,
-    "Gumbel": gumbel,
-    "APA with κ = 1, λ = 0.5": lambda x: facts.eta(x, 1, 0.5),
-}
-OTHERS: dict[str, Curve] = {
-    "APA with κ = −0.5": lambda x: facts.eta(x, -0.5, 1),
-    "ReLU": TABLE_1["ReLU"],
-    "SiLU": TABLE_1["SiLU"],
-}
 
 
 @matters(
     "apa-error-any",
     "Every activation function assumes some law of the error.",
     "Section III-A",
-    turned_by=swap(OTHERS={}),
+    turned_by=swap(TABLE_1={"ReLU": gumbel, "SiLU": sigmoid}, eta=lambda z, kappa, lam: facts.eta(z, abs(kappa), lam)),
 )
 def test_error_any():
     def is_law(function: Curve) -> bool:
         values = [function(x) for x in grid(-6, 40, 921)]
         return all(a <= b + 1e-15 for a, b in pairwise(values)) and values[0] < 0.01 and abs(values[-1] - 1) < 1e-6
 
-    laws = {name: is_law(function) for name, function in (RISING | OTHERS).items()}
-    return count(laws, "activation functions rise from 0 to 1, as what follows from a law must")
+    functions = {
+        "Sigmoid": sigmoid,
+        "Gumbel": gumbel,
+        "APA with κ = 1": lambda x: eta(x, 1, 0.5),
+        "APA with κ = −1": lambda x: eta(x, -1, 0.5),
+        "ReLU": TABLE_1["ReLU"],
+        "SiLU": TABLE_1["SiLU"],
+    }
+    laws = [name for name, function in functions.items() if is_law(function)]
+    others = [name for name in functions if name not in laws]
+    return Verdict(
+        graded(not others, laws),
+        f"{enumerated(laws)} rise from 0 to 1, as what follows from a law must; "
+        f"{enumerated(others) or 'none of those looked at'} do not.",
+    )
 
 
 def truth(x: float) -> float:
@@ -106,37 +119,45 @@ def truth(x: float) -> float:
 
 @matters(
     "apa-logits-explain",
-    "The law that a classifier's logits follow says which activation its output should have.",
+    "That the logits of imbalanced training lie nearer to a Gumbel law explains why a sigmoid output does worse there.",
     "Section III-B",
     turned_by=swap(truth=gumbel),
 )
 def test_logits_explain():
-    xs = grid(-8, 40, 4801)
+    from scipy.optimize import minimize
+
+    xs = grid(-8, 40, 601)
     # a Gumbel law of scale 2
-    density = [math.exp(-x / 2 - math.exp(-x / 2)) / 2 for x in xs]
+    density = [math.exp(-x / 2 - math.exp(-x / 2)) / 2 * (xs[1] - xs[0]) for x in xs]
+    classes = [truth(x) for x in xs]
 
-    def log_loss(activation: Curve) -> float:
-        total = 0.0
-        for x, mass in zip(xs, density, strict=True):
-            p, predicted = truth(x), min(max(activation(x), 1e-300), 1 - 1e-16)
-            total -= mass * (p * math.log(predicted) + (1 - p) * math.log1p(-predicted))
-        return total * (xs[1] - xs[0])
+    def best(activation: Curve) -> float:
+        """The log loss where the network may shift and scale its logits."""
 
-    losses = log_loss(sigmoid), log_loss(gumbel)
+        def log_loss(line: Sequence[float]) -> float:
+            total = 0.0
+            for x, mass, p in zip(xs, density, classes, strict=True):
+                predicted = min(max(activation(line[0] * x + line[1]), 1e-300), 1 - 1e-16)
+                total -= mass * (p * math.log(predicted) + (1 - p) * math.log1p(-predicted))
+            return total
+
+        return float(minimize(log_loss, (1, 0), method="Nelder-Mead").fun)
+
+    losses = best(sigmoid), best(gumbel)
     return Verdict(
         graded(losses[1] < losses[0]),
-        "A counterexample: where logits follow a Gumbel law and errors the Logistic one, the sigmoid has the log loss "
-        f"{losses[0]:.3f}, the Gumbel activation {losses[1]:.3f}.",
+        "It does not follow: where logits have a Gumbel law and errors the Logistic one, the sigmoid's log loss is "
+        f"{losses[0]:.3f}, that of the Gumbel activation of logits shifted and scaled for it {losses[1]:.3f}.",
     )
 
 
 GATES: dict[str, Sequence[float]] = {
-    "all open": (1, 1),
-    "all shut": (0, 0),
-    "half of them shut": (1, 0),
+    "all open": (0.9999, 0.9999),
+    "all shut": (0.0001, 0.0001),
+    "half open and half shut": (0.9999, 0.0001),
     "all half open": (0.5, 0.5),
 }
-"""What a channel attention may do with two channels."""
+"""What a channel attention may do with two channels; a sigmoid does not reach 0 or 1."""
 
 
 @matters(
@@ -148,22 +169,25 @@ GATES: dict[str, Sequence[float]] = {
 def test_entropy_zero():
     others = [name for name, weights in GATES.items() if attention_entropy(weights) < 0.01 and min(weights) < 0.99]
     return Verdict(
-        graded(not others), f"The entropy is 0 as well where the gates are {' or '.join(others) or 'nothing else'}."
+        graded(not others),
+        f"The entropy is near 0 as well where the gates are {' or '.join(others) or 'nothing else'}.",
     )
 
 
 @matters(
     "apa-entropy-one",
-    "Attention entropy near one means that the attention is informative.",
+    "Attention entropy near one means that the attention is informative, as it changes the features.",
     "Section III-B, Eq. 4",
     turned_by=swap(attention_entropy=lambda weights: 4 * pvariance(weights)),
 )
 def test_entropy_one():
-    alike, chosen = (attention_entropy(GATES[name]) for name in ("all half open", "half of them shut"))
+    near_one = {name: weights for name, weights in GATES.items() if attention_entropy(weights) > 0.99}
+    changes = all(min(weights) < 0.99 for weights in near_one.values())
+    tells_apart = all(max(weights) - min(weights) > 0.1 for weights in near_one.values())
     return Verdict(
-        graded(chosen > alike),
-        f"The entropy is {alike:g} where all gates are half open, which tells no channel from another, and {chosen:g} "
-        "where half of the channels are chosen and the others shut.",
+        graded(changes and tells_apart, changes),
+        f"It is near one where the gates are {enumerated(list(near_one))}, which halves the features and tells no "
+        "channel from another.",
     )
 
 
@@ -270,72 +294,79 @@ def test_relu():
 
 @detail(
     "apa-identity",
-    "For λ → ∞ AGLU becomes the identity.",
+    "For λ → ∞ AGLU becomes the identity, which is PReLU with the slope 1.",
     "Section IV-A",
     turned_by=formula("apa-identity", rhs=sympy.Max(0, symbolic.z)),
 )
 def test_identity():
     lowest = [min(aglu(z, 1, lam) for z in grid(-20 * lam, 0, 4001)) for lam in (10, 100)]
     return Verdict(
-        graded(found_by_sympy("apa-identity")),
+        graded(found_by_sympy("apa-identity") and found_by_sympy("apa-prelu")),
         "SymPy finds the limit z at every z, but not everywhere at once: with κ = 1 AGLU stays above "
         f"{lowest[0]:.1f} at λ = 10 and above {lowest[1]:.1f} at λ = 100, and turns back to 0.",
     )
 
 
-@detail(
-    "apa-prelu-limit",
-    "At κ = 1 and for λ → ∞ AGLU is PReLU with the slope 1.",
-    "Section IV-A",
-    turned_by=formula("apa-prelu", rhs=prelu(symbolic.z, 0)),
-)
-def test_prelu_limit():
-    gap = apart(lambda z: max(0.0, z) + min(0.0, z), lambda z: z, LINE)
-    return Verdict(
-        graded(found_by_sympy("apa-prelu")),
-        f"SymPy finds the limit; PReLU with the slope 1 is the identity (the distance is {gap:g}).",
-    )
+def nearest(curve: Curve) -> float:
+    """How far the nearest AGLU is from a curve on [−8, 8]."""
+    import numpy as np
+    from scipy.optimize import minimize
+
+    points = np.array(grid(-8, 8, 321))
+    wanted = np.array([curve(z) for z in points])
+
+    def distance(logarithms: Sequence[float]) -> float:
+        kappa, lam = np.exp(logarithms)
+        return float(np.abs(points * np.exp(-np.logaddexp(0, math.log(lam) - kappa * points) / lam) - wanted).max())
+
+    kappas = [0.0, math.log(1.702), math.log(1e4), *np.linspace(-3, 3, 20)]
+    start = min(product(kappas, [0.0, *np.linspace(-5, 5, 20)]), key=distance)
+    return min(distance(start), float(minimize(distance, start, method="Nelder-Mead", options={"maxiter": 800}).fun))
 
 
 @detail(
     "apa-prelu-smooth",
     "AGLU can be seen as a smoother version of PReLU.",
     "Sections II-C and IV-A",
-    turned_by=swap(aglu=lambda z, kappa, lam: TABLE_1["PReLU"](z)),
+    turned_by=swap(nearest=lambda curve: 0.0),
 )
 def test_prelu_smooth():
-    slopes = []
-    for kappa, lam in ((1.0, 0.1), (1.0, 1.0), (1.0, 5.0), (4.0, 1.0), (1.0, 1000.0)):
-        far = -200.0 * max(1.0, lam) / kappa
-        slopes.append(abs(aglu(far, kappa, lam) - aglu(2 * far, kappa, lam)) / -far)
-    vanish = sum(slope < 1e-6 for slope in slopes)
+    def prelu_of(slope: float) -> Curve:
+        return lambda z: max(0.0, z) + slope * min(0.0, z)
+
+    gaps = {slope: nearest(prelu_of(slope)) for slope in (0.25, 0.5, 0.75)}
+    limits = found_by_sympy("apa-prelu") and found_by_sympy("apa-relu")
     return Verdict(
-        graded(not vanish, found_by_sympy("apa-prelu")),
-        f"Far on the left AGLU has the slope 0 in {vanish} of {len(slopes)} cases with κ > 0, and the slope 1 only for "
-        "λ → ∞: no PReLU with a slope between is a member or a limit.",
+        graded(limits and max(gaps.values()) < MEMBER, limits),
+        "PReLU with the slopes 0 (κ → ∞) and 1 (λ → ∞) is a limit; with the slopes "
+        f"{enumerated([f'{slope:g}' for slope in gaps])} the nearest AGLU is "
+        f"{enumerated([f'{gap:.1f}' for gap in gaps.values()])} away on [−8, 8].",
     )
+
+
+MEMBER = 1e-3
+"""Curves nearer than this are members, or limits that a large κ comes near."""
 
 
 @matters(
     "apa-unifies",
     "APA and AGLU unify most common activation functions in one formula.",
-    "Abstract, Section IV-A, Table I",
-    turned_by=swap(TABLE_1={name: TABLE_1[name] for name in ("ReLU", "GELU", "SiLU")}),
+    "Abstract, Sections I and IV-A, Table I",
+    turned_by=swap(TABLE_1=TABLE_1 | {"GELU": gelu}),
 )
 def test_unifies():
-    import numpy as np
-
-    points = np.array(grid(-8, 8, 641))
-    wanted = {name: np.array([curve(z) for z in points]) for name, curve in TABLE_1.items()}
-    nearest = dict.fromkeys(wanted, math.inf)
-    for kappa in [1.0, 1.702, 1e4, *np.geomspace(0.05, 20, 60)]:
-        for lam in [1.0, *np.geomspace(1e-3, 1e3, 60)]:
-            # ln(1 + λ exp(−κz)) without overflow
-            values = points * np.exp(-np.logaddexp(0, math.log(lam) - kappa * points) / lam)
-            for name, curve in wanted.items():
-                nearest[name] = min(nearest[name], float(np.abs(values - curve).max()))
-    cases = {f"{name} ({gap:.2f} away on [−8, 8])": gap < 1e-4 for name, gap in nearest.items()}
-    return count(cases, "other rows of Table I, as printed there, are members or limits of AGLU")
+    gates = {
+        "Sigmoid": apart(lambda z: eta(z, 1, 1), sigmoid, LINE),
+        "Gumbel": apart(lambda z: eta(z, 1, 0), gumbel, LINE),
+    }
+    gaps = gates | {name: nearest(curve) for name, curve in TABLE_1.items()}
+    inside = [name for name, gap in gaps.items() if gap < MEMBER]
+    outside = [f"{name} ({gap:.2f})" for name, gap in gaps.items() if name not in inside]
+    return Verdict(
+        graded(2 * len(inside) > len(gaps), inside),
+        f"{len(inside)} of {len(gaps)} functions of the paper's list and Table I, as printed there, are inside: "
+        f"{enumerated(inside)}; not, with the distance on [−8, 8], {enumerated(outside)}.",
+    )
 
 
 @detail(
@@ -377,25 +408,23 @@ def test_roles():
     "apa-capacity",
     "The two learnable parameters of AGLU enlarge the capacity of a network.",
     "Section I",
-    turned_by=swap(aglu=lambda z, kappa, lam: z * facts.eta(z, kappa, lam) ** kappa),
+    turned_by=swap(aglu=lambda z, kappa, lam: facts.aglu(z, kappa, 1)),
 )
 def test_capacity():
     absorbed = apart(lambda z: aglu(z, 3, 0.7), lambda z: aglu(3 * z, 1, 0.7) / 3, LINE)
     # the slope at 0 against that far on the right: scaling input and output does not change it
     slopes = [aglu(1e-6, 1, lam) / 1e-6 / (aglu(40, 1, lam) / 40) for lam in (1, 2)]
-    return count(
-        {
-            "κ, as AGLU(z, κ, λ) = AGLU(κz, 1, λ)/κ": absorbed > ROUNDING,
-            "λ": abs(slopes[0] - slopes[1]) > 0.01,
-        },
-        "parameters do more than scale input and output, which the layers before and after can do as well",
+    return Verdict(
+        graded(abs(slopes[0] - slopes[1]) > 0.01),
+        "λ changes the shape; κ ≠ 0 only scales input and output (AGLU(z, κ, λ) and AGLU(κz, 1, λ)/κ differ by "
+        f"{at_most(absorbed)}), which neighbouring layers can do where no skip path lies between.",
     )
 
 
 # --- Eqs. 7 to 9 --------------------------------------------------------------------------------------------
 
 
-def derivative(name: str, by: Any) -> Verdict:
+def derivative(name: str, by: Any, more: str = "") -> Verdict:
     """A printed derivative of AGLU against SymPy's."""
     symbols = symbolic.z, symbolic.kappa, symbolic.lam
     true = evaluator(sympy.diff(symbolic.expand(symbolic.get("apa-aglu").lhs), by), *symbols)
@@ -409,8 +438,9 @@ def derivative(name: str, by: Any) -> Verdict:
         opposite += a * b < 0
     return Verdict(
         graded(worst < ROUNDING),
-        f"At {points} points the printed formula differs from SymPy's derivative of Eq. 6 by {at_most(worst)} of it, "
-        f"and has the opposite sign at {opposite} of them.",
+        f"At {points} points it differs from SymPy's derivative of Eq. 6 by {at_most(worst)} of it."
+        if worst < ROUNDING
+        else f"It has the sign opposite to SymPy's derivative of Eq. 6 at {opposite} of {points} points{more}.",
     )
 
 
@@ -430,7 +460,19 @@ def test_d_kappa():
     turned_by=swap(printed=lambda name: symbolic.get(name).rhs),
 )
 def test_d_lambda():
-    return derivative("apa-d-lambda", symbolic.lam)
+    return derivative("apa-d-lambda", symbolic.lam, effect_on_training())
+
+
+def effect_on_training() -> str:
+    run = run_of("apa-lambda-gradient")
+    if run is None:
+        return ""
+    found = []
+    for imbalance in run.settings["imbalances"]:
+        of = [row for row in run.rows if row["imbalance"] == imbalance]
+        [each] = compare(of, factor="gradient", reference="true", measure="test_accuracy")
+        found += [abs(100 * each.difference.low), abs(100 * each.difference.high)]
+    return f"; the authors' code follows it; accuracy on digits changes by at most {max(found):.1f} points (95 %)"
 
 
 @matters("apa-d-z", "∂AGLU/∂z is κzη/(λ + exp(κz)) + η.", "Eqs. 9 and 16", turned_by=TWICE)
@@ -466,16 +508,17 @@ def lowest(name: str) -> float:
 
 @detail(
     "apa-range-gelu",
-    "zσ(1.702z) ranges over (−0.17, ∞).",
+    "GELU, printed as zσ(1.702z), ranges over (−0.17, ∞).",
     "Table I",
     turned_by=cells("apa-table-1", {"method": "GELU"}, lower=-0.16),
 )
 def test_range_gelu():
     [row] = [row for row in results.published("apa-table-1") if row["method"] == "GELU"]
-    exact = min(gelu(z) for z in grid(-12, 0, 12001))
+    itself = min(gelu(z) for z in grid(-12, 0, 12001))
     return Verdict(
-        graded(agrees(lowest("GELU"), row["lower"])),
-        f"Its minimum is {lowest('GELU'):.3f}; {exact:.3f} is the minimum of GELU itself, zΦ(z).",
+        graded(agrees(lowest("GELU"), row["lower"]), agrees(itself, row["lower"])),
+        f"That is right for GELU itself, zΦ(z), with the minimum {itself:.3f}; the printed approximation has "
+        f"{lowest('GELU'):.3f}.",
     )
 
 
@@ -521,24 +564,24 @@ def activated(values: Any, shape: Any) -> Any:
     return values.clip(0) if shape == "ReLU" else aglu_of(values, *shape)
 
 
-WIDTH = 128
-"""Ours: the paper names none. With 32 units ReLU is first for the four schemes."""
+WIDTHS = (32, 64, 128)
+"""Ours: the paper names none."""
 
 
-def mean_affinity(shape: Any, scheme: str, seed: int) -> float:
+def mean_affinity(shape: Any, scheme: str, width: int, seed: int) -> float:
     """The mean score of the units of a random perceptron with three hidden layers, as in Fig. 5."""
     import numpy as np
 
     generator = np.random.default_rng(seed)
-    # the paper's plane has 64² points; 32² give the same to two digits
-    side = np.linspace(-1, 1, 32)
+    # the paper's plane has 64² points; 16² give the same order
+    side = np.linspace(-1, 1, 16)
     x = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
     scores = []
-    for fan_in in (2, WIDTH, WIDTH):
-        deviation = math.sqrt(2 / (fan_in + WIDTH) if "Xavier" in scheme else 2 / fan_in)
-        size = (fan_in, WIDTH)
+    for fan_in in (2, width, width):
+        deviation = math.sqrt(2 / (fan_in + width) if "Xavier" in scheme else 2 / fan_in)
+        size = (fan_in, width)
         unit = generator.normal(size=size) if "normal" in scheme else generator.uniform(-1, 1, size) * math.sqrt(3)
-        z = x @ (deviation * unit) + generator.uniform(-1, 1, WIDTH)
+        z = x @ (deviation * unit) + generator.uniform(-1, 1, width)
         x = activated(z, shape)
         scores.append(affinity(z, x).mean())
     return float(np.mean(scores))
@@ -551,34 +594,41 @@ def mean_affinity(shape: Any, scheme: str, seed: int) -> float:
     turned_by=swap(SHAPES=((2, 0), (1, 0), (1, 1))),
 )
 def test_nonlinearity():
-    cases = {}
-    for scheme in ("Xavier uniform", "Xavier normal", "Kaiming uniform", "Kaiming normal"):
-        means = [math.fsum(mean_affinity(shape, scheme, seed) for seed in range(2)) for shape in SHAPES]
-        for (one, a), (other, b) in pairwise(zip(SHAPES, means, strict=True)):
-            cases[f"{one} before {other} with {scheme} weights"] = a < b
-    return count(
-        cases, f"steps of this order are right with {WIDTH} units a layer, whose number the paper does not name"
+    seeds = range(10)
+    steps: dict[tuple[Any, ...], tuple[dict[int, float], dict[int, float]]] = {}
+    for setting in product(("Xavier uniform", "Xavier normal", "Kaiming uniform", "Kaiming normal"), WIDTHS):
+        scores = [{seed: mean_affinity(shape, *setting, seed) for seed in seeds} for shape in SHAPES]
+        for (one, a), (other, b) in pairwise(zip(SHAPES, scores, strict=True)):
+            steps[one, other, *setting] = a, b
+    found = family(steps)
+    among = [each.sign() for each in found if each.key[0] != "ReLU"]
+    first = [each.sign() for each in found if each.key[0] == "ReLU"]
+    return Verdict(
+        graded({*among, *first} == {-1}, -1 in among),
+        f"With {enumerated([str(width) for width in WIDTHS])} units a layer and {len(seeds)} seeds, "
+        f"{among.count(-1)} of {len(among)} steps among AGLUs and {first.count(-1)} of {len(first)} from ReLU to "
+        f"(2, 0) are clear as claimed, and {(among + first).count(1)} clear against it.",
     )
 
 
 @detail(
     "apa-expected-output",
-    "A larger mean output for normal inputs shows a harder, more non-linear activation.",
+    "A larger mean output for normal inputs indicates a harder, more non-linear AGLU.",
     "Section VII-B, Fig. 7",
-    turned_by=swap(affinity=lambda x, y: -y.mean(keepdims=True)),
+    turned_by=swap(affinity=lambda x, y: y.mean(keepdims=True)),
 )
 def test_expected_output():
     import numpy as np
 
     points = np.array([NormalDist().inv_cdf((i + 0.5) / 2000) for i in range(2000)])
-    shapes = ["ReLU", *((kappa, lam) for kappa in (0.25, 0.5, 1, 2, 4) for lam in (0, 0.1, 1, 10))]
-    outputs = [activated(points, shape) for shape in shapes]
+    outputs = [aglu_of(points, kappa, lam) for kappa in (0.25, 0.5, 1, 2, 4) for lam in (0, 0.1, 1, 10)]
     found = [(y.mean(), affinity(points[:, None], y[:, None]).item()) for y in outputs]
     agree = sum((a[0] - b[0]) * (a[1] - b[1]) < 0 for a, b in combinations(found, 2))
     of = math.comb(len(found), 2)
     return Verdict(
-        graded(agree == of, agree > of / 2),
-        f"In {agree} of {of} pairs of ReLU and {len(shapes) - 1} AGLUs the larger mean has the smaller affinity score.",
+        graded(agree > of / 2),
+        f"In {agree} of {of} pairs of AGLUs, κ from 0.25 to 4 and λ from 0 to 10, the larger mean has the smaller "
+        "affinity score, the paper's measure of linearity.",
     )
 
 
@@ -671,7 +721,7 @@ def test_init_attention():
                 if name in TURNED:
                     parameter.data.neg_()
         optimiser = torch.optim.SGD(attention.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-        for step in range(50):
+        for step in range(20):
             torch.manual_seed(step)
             optimiser.zero_grad()
             (attention(x) - target).square().mean().backward()
@@ -679,9 +729,11 @@ def test_init_attention():
         return attention.eval()(x).detach()
 
     top1 = results.column("apa-table-17", "top1")
+    better = top1["U(-1, 0)"] > top1["U(0, 1)"]
     gap = (trained(turn=True) - trained(turn=False)).abs().max().item()
     return Verdict(
-        graded(gap > 0.01),
-        "With the sign of the layer before, which is drawn evenly about zero, turned, −κ is κ: after 50 steps "
-        f"of training they differ by {at_most(gap)}, so {top1['U(-1, 0)'] - top1['U(0, 1)']:.1f} points are chance.",
+        graded(better and gap > 0.01, better),
+        f"{top1['U(-1, 0)']} against {top1['U(0, 1)']}, without intervals; but turning the sign of the layer before "
+        "the gate, drawn evenly about zero, turns κ into −κ: two such starts, trained for 20 steps, differ by "
+        f"{at_most(gap)}.",
     )
