@@ -72,10 +72,17 @@ def against(gains: Gains, imbalance: float, measure: str, data: str) -> Verdict:
         return compare(rivals, factor="activation", reference="aglu", measure=measure)
 
     def listed(of: Sequence[Comparison[str]]) -> str:
-        return enumerated([f"{names[each.key]} {with_interval(each.difference, scale=100)}" for each in of])
+        found = [with_interval(each.difference, scale=100) for each in of]
+        if len(of) == 1:
+            return found[0]
+        return enumerated([f"{each} ({names[one.key]})" for each, one in zip(found, of, strict=True)])
 
     found, level = compared(tuned.rows), compared(where(every.rows, learning_rate=ALIKE))
-    seeds = found[0].difference.n
+    on = "the rare classes of digits" if measure == "few_accuracy" else "digits"
+    whose = "rivals' accuracies minus AGLU's are"
+    if len(gains) == 1:
+        whose = f"{enumerated([*gains])}'s accuracy minus AGLU's is"
+    lead = f"On {on}, {found[0].difference.n} seeds, {whose} {listed(found)} points"
     visible, claimed, seen = [], [], []
     for each in found:
         accuracies = series(where(tuned.rows, imbalance=imbalance, activation=each.key), lambda row: row[measure])
@@ -85,21 +92,21 @@ def against(gains: Gains, imbalance: float, measure: str, data: str) -> Verdict:
         if max(shares) >= visible[-1]:
             seen.append(names[each.key])
     verdict = tuned.judge(
-        f"Points of rivals minus AGLU on digits, {seeds} seeds: {listed(found)}.",
+        f"{lead}.",
         **signs(found, -1),
         power=f"{detected(found, 'points', 100)[:-1]}: as shares of the errors the paper's leads over "
         f"{enumerated(seen)} are larger.",
     )
     if tuned.judge("", **signs(level, -1)).status != verdict.status:
         return not_tested(
-            f"Rivals minus AGLU on digits are {listed(found)} points at the rates that three tuning seeds chose, and "
-            f"{listed(level)} at {ALIKE:g} for all.",
+            f"{lead} at the learning rates that three tuning seeds chose, but {listed(level)} at the rate {ALIKE:g} "
+            "for all, so the verdict depends on the rate.",
             decided_by,
         )
     if not seen and not any(each.sign() for each in found):
         return not_tested(
-            f"Rivals minus AGLU on digits, {seeds} seeds, are {listed(found)} points; {min(visible):.1f} % of the "
-            f"errors would have been found with 80 % probability, the paper's gain is at most {max(claimed):.1f} %.",
+            f"{lead}; only gains above {min(visible):.1f} % of errors would show with 80 % probability, but the "
+            f"paper's is at most {max(claimed):.1f} %.",
             decided_by,
         )
     return verdict
@@ -213,10 +220,12 @@ def nearer(near: str, far: str, imbalance: int, other: int) -> Verdict:
         shown = found.difference
         low, middle, high = (f"{50 + end:.0f}" for end in (shown.low, shown.mean, shown.high))
         elsewhere, every = (f"{mean(shares):.0f}" for shares in (share(of, other), share(of, imbalance, end="")))
+        balanced = " (balanced)" if imbalance == 1 else ""
+        joined = "and" if (float(every) > 50) == (float(middle) > 50) else "but"
         return (
-            f"On digits, {shown.n} seeds, imbalance {imbalance}, the {near.capitalize()} law is nearer for "
-            f"{middle} % [{low}, {high}] of the classes over images of other classes, {elsewhere} % at an imbalance of "
-            f"{other}, and {every} % over all images."
+            f"On digits, {shown.n} seeds, imbalance {imbalance}{balanced}, the {near.capitalize()} law is nearer for "
+            f"{middle} % [{low}, {high}] of the classes if each class's own images are left out "
+            f"({elsewhere} % at imbalance {other}), {joined} for {every} % over all images."
         )
 
     def pair(of: Sequence[Row]) -> tuple[Mapping[int, float], Mapping[int, float]]:

@@ -146,8 +146,9 @@ def test_logits_explain():
     losses = best(sigmoid), best(gumbel)
     return Verdict(
         graded(losses[1] < losses[0]),
-        "It does not follow: where logits have a Gumbel law and errors the Logistic one, the sigmoid's log loss is "
-        f"{losses[0]:.3f}, that of the Gumbel activation of logits shifted and scaled for it {losses[1]:.3f}.",
+        "It does not follow: where logits have a Gumbel law but the class's probability is their sigmoid, the "
+        f"sigmoid's log loss is {losses[0]:.3f} and the Gumbel activation's {losses[1]:.3f} (lower is better), even "
+        "after the best shift and scale of logits.",
     )
 
 
@@ -416,8 +417,8 @@ def test_capacity():
     slopes = [aglu(1e-6, 1, lam) / 1e-6 / (aglu(40, 1, lam) / 40) for lam in (1, 2)]
     return Verdict(
         graded(abs(slopes[0] - slopes[1]) > 0.01),
-        "λ changes the shape; κ ≠ 0 only scales input and output (AGLU(z, κ, λ) and AGLU(κz, 1, λ)/κ differ by "
-        f"{at_most(absorbed)}), which neighbouring layers can do where no skip path lies between.",
+        "λ changes the shape, but κ ≠ 0 only scales input and output (AGLU(z, κ, λ) and AGLU(κz, 1, λ)/κ differ by "
+        f"{at_most(absorbed)}), which neighbouring layers can do themselves unless a skip path lies between.",
     )
 
 
@@ -733,7 +734,7 @@ def test_init_attention():
     gap = (trained(turn=True) - trained(turn=False)).abs().max().item()
     return Verdict(
         graded(better and gap > 0.01, better),
-        f"{top1['U(-1, 0)']} against {top1['U(0, 1)']}, without intervals; but turning the sign of the layer before "
-        "the gate, drawn evenly about zero, turns κ into −κ: two such starts, trained for 20 steps, differ by "
-        f"{at_most(gap)}.",
+        f"Table XVII has {top1['U(-1, 0)']} for (−1, 0) and {top1['U(0, 1)']} for (0, 1), without intervals; but "
+        "flipping the signs of κ and the layer before it, whose random start is symmetric, changes outputs after 20 "
+        f"training steps by {at_most(gap)}.",
     )
