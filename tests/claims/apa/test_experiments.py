@@ -275,7 +275,7 @@ def test_logits_skewed():
         lambda of: (skew(of, LONG_TAILED), skew(of, 1)),
         lambda found, of: (
             f"On digits, {found.difference.n} seeds, mean |skewness| at an imbalance of {LONG_TAILED} minus that "
-            f"at 1 is {with_interval(found.difference)}, over images of other classes."
+            f"at 1 is {with_interval(found.difference)}, if each class's own images are left out."
         ),
         wanted=1,
         unit="in skewness",
