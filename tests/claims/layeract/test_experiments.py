@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean, median
+from typing import NamedTuple
 
 from companion import results
 from companion.analysis import family, interval
@@ -35,8 +36,11 @@ MEAN, Y_MEAN, DEVIATION, Y_DEVIATION, GAIN = (
 )
 MEASURES = (*EPOCHS, *MEAN, *Y_MEAN, *DEVIATION, *Y_DEVIATION, *GAIN)
 ACCURACIES = ("accuracy_clean", *(f"accuracy_{name}" for name in CORRUPTIONS))
-ON_INPUT = "{} with noise on the layer's input and {} where it has a mean; "
-ON_BOTH = ON_INPUT + "{} and {} with noise on images"
+ON_INPUT = (
+    "clearly less in {0.lower} and more in {0.higher} of {0.of} comparisons with noise on the layer's input "
+    "(zero-mean: {1.lower} and {1.higher})"
+)
+ON_IMAGES = ", and in {2.lower} and {2.higher} of {2.of} with noise on images (zero-mean: {3.lower} and {3.higher})."
 
 
 def lowered(*measures: str):
@@ -46,22 +50,34 @@ def lowered(*measures: str):
     )
 
 
-def lower(judged: Sequence[str], where: str, unit: str) -> Verdict:
-    """Whether both LayerAct functions are lower than all six others in the judged measures.
+class Counts(NamedTuple):
+    """In how many comparisons LayerAct functions are clearly lower, and clearly higher."""
 
-    ``where`` has a place for how often they are lower (higher) in each measure.
+    lower: int
+    higher: int
+    of: int
+
+
+def lower(evidence: str, unit: str, *counted: Sequence[str]) -> Verdict:
+    """Whether both LayerAct functions are lower than all six others in all counted measures.
+
+    ``evidence`` has places for the `Counts` of each group of counted measures.
     """
     if (run := run_of(MNIST)) is None:
         return no_result(MNIST)
     every = comparisons(run.rows, MEASURES)
-    signs = {measure: [each.sign() for each in every if each.key.measure == measure] for measure in MEASURES}
-    counts = [f"{signs[measure].count(-1)} ({signs[measure].count(1)})" for measure in judged]
-    all_judged = [sign for measure in judged for sign in signs[measure]]
+
+    def counts(measures):
+        signs = [each.sign() for each in every if each.key.measure in measures]
+        return Counts(signs.count(-1), signs.count(1), len(signs))
+
+    judged = {measure for group in counted for measure in group}
+    total = counts(judged)
     return run.judge(
-        f"Of 12 comparisons LayerAct functions are clearly lower (higher) in {where.format(*counts)}.",
-        shown=all_judged.count(-1),
-        against=all_judged.count(1),
-        of=len(all_judged),
+        evidence.format(*map(counts, counted)),
+        shown=total.lower,
+        against=total.higher,
+        of=total.of,
         power=detected(
             [each for each in every if each.key.measure in judged], f"in the {unit} over {every[0].difference.n} seeds"
         ),
@@ -87,10 +103,11 @@ def test_mnist_mean():
     means = {name: fmean(each.values()) for name, each in by_seed(EPOCHS[1]).items()}
     nearer = [other for name, other in ELEMENT_LEVEL.items() if means[name] < means["la_silu"]]
     return lower(
-        EPOCHS,
-        "{} after epoch 1, {} after 40 and {} after 80; higher is LA-SiLU, "
-        f"{means['la_silu']:.2f} from zero after 40, than {enumerated(nearer)}",
+        "Of {0.of} comparisons LayerAct functions are clearly nearer zero in {0.lower} and farther in {0.higher} after "
+        "epoch 1, {1.lower} and {1.higher} after 40, {2.lower} and {2.higher} after 80; LA-SiLU, "
+        f"{means['la_silu']:.2f} away after 40, is farther than {enumerated(nearer)}.",
         "distance of the means from zero",
+        *([epoch] for epoch in EPOCHS),
     )
 
 
@@ -102,7 +119,8 @@ def test_mnist_mean():
     turned_by=lowered(*MEAN, *Y_MEAN),
 )
 def test_mnist_fluctuation():
-    return lower((*Y_MEAN, *MEAN), ON_BOTH, "fluctuation")
+    evidence = f"LayerAct functions fluctuate {ON_INPUT}{ON_IMAGES}"
+    return lower(evidence, "fluctuation", Y_MEAN, Y_MEAN[:1], MEAN, MEAN[:1])
 
 
 @claim(
@@ -113,7 +131,8 @@ def test_mnist_fluctuation():
     turned_by=lowered(*DEVIATION, *Y_DEVIATION),
 )
 def test_mnist_variance():
-    return lower((*Y_DEVIATION, *DEVIATION), ON_BOTH, "deviation")
+    evidence = f"LayerAct's fluctuation varies {ON_INPUT}{ON_IMAGES}"
+    return lower(evidence, "deviation", Y_DEVIATION, Y_DEVIATION[:1], DEVIATION, DEVIATION[:1])
 
 
 @claim(
@@ -126,8 +145,9 @@ def test_mnist_variance():
 )
 def test_mnist_inherent():
     # Noise on the layer's input is equal for all, and a gain is what is left without the input's own fluctuation.
-    where = ON_INPUT + "per unit of input fluctuation {} and {} with noise on images"
-    return lower((*Y_MEAN, *GAIN), where, "fluctuation, or in its ratio to the input's,")
+    gains = ", but in {2.lower} and {2.higher} of {2.of} per unit of input fluctuation with noise on images."
+    evidence = f"LayerAct functions fluctuate {ON_INPUT}{gains}"
+    return lower(evidence, "fluctuation, or in its ratio to the input's,", Y_MEAN, Y_MEAN[:1], GAIN)
 
 
 @claim(
@@ -240,14 +260,14 @@ def on_cifar(layer: str, measures: Sequence[str], claimed: float, worse_by: floa
     found = [each for each in every if each.key.layer_level == layer and each.key.measure in measures]
     shown = sum(each.sign() > 0 or (worse_by > 0 and each.difference.low > -worse_by) for each in found)
     against = sum(each.sign() < 0 and each.difference.mean < -worse_by for each in found)
-    better = "at most 0.5 worse" if worse_by else "better"
-    evidence = f"{LAYER_LEVEL[layer]} is clearly {better} in {shown}, worse in {against} of {len(found)} pairs"
+    better = "at most 0.5 points worse" if worse_by else "better"
+    evidence = f"{shown} of {len(found)} pairs clearly show {LAYER_LEVEL[layer]} {better} and {against} worse"
     rates, sizes = run.settings["learning_rates"], [100 * each.detectable for each in found]
     at_edge = {row["activation"] for row in run.rows if row["learning_rate"] in (min(rates), max(rates))}
     if run.smaller and (at_edge or median(sizes) > claimed):
         return not_tested(
-            f"Small networks could show differences of {min(sizes):.0f} to {max(sizes):.0f} points (the paper's "
-            f"mean lead: {claimed:.1f}); {evidence}; {len(at_edge)} of 8 learning rates are at the grid's edge.",
+            f"Small networks hide differences below {min(sizes):.0f} to {max(sizes):.0f} points (the paper's "
+            f"mean lead: {claimed:.1f}); {evidence}, but {len(at_edge)} of 8 learning rates lie at the grid's edge.",
             "Trainings of the paper's size would decide it, and a wider grid would show what small ones say.",
         )
     power = detected(found, "points", scale=100)
