@@ -192,14 +192,15 @@ def judged(
     *,
     sign: int,
     claimed: float | None,
+    size: str = "the paper's",
     unit: str,
     scale: float = 1,
 ) -> Verdict:
     """What a run makes of a claim that differences are below (−1) or above (+1) zero, by about so much as claimed; None
-    where the paper has no number. ``evidence`` ends no sentence."""
-    best, worst = (scale * size([each.detectable for each in found]) for size in (min, max))
+    where the paper has no number. ``size`` stands before that number; ``evidence`` ends no sentence."""
+    best, worst = (scale * extreme([each.detectable for each in found]) for extreme in (min, max))
     if run.smaller and claimed is not None and best > claimed:
-        return blind(f"{evidence}; {best:.2g} at best would have been seen, not {claimed:.2g}.")
+        return blind(f"{evidence}; only {best:.2g} would show, not {size} {claimed:.2g}.")
     signs = [each.sign() for each in found]
     return run.judge(
         f"{evidence}.",
@@ -230,9 +231,10 @@ def points(run: Run, found: Sequence[Comparison[Any]]) -> str:
     """How test errors change, and from what level."""
     networks = {each.key[0] for each in found}
     level = mean(row["test_error"] for row in run.rows if row["network"] in networks)
-    listed = [f"{with_interval(each.difference, 1, 100)} points ({named(each.key)})" for each in found[:3]]
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return f"On CIFAR-10, {found[0].difference.n} seeds, test errors of {100 * level:.0f} %: {enumerated(listed)}{more}"
+    listed = [f"{with_interval(each.difference, 1, 100)} points with {named(each.key)}" for each in found[:2]]
+    more = f" and {len(found) - 2} more" if len(found) > 2 else ""
+    errors = f"On CIFAR-10, {found[0].difference.n} seeds, test errors of {100 * level:.0f} %"
+    return f"{errors} change by {enumerated(listed)}{more}"
 
 
 def lower_errors(run: Run, reference: str, *units: str, sign: int, claimed: float) -> Verdict:
@@ -240,8 +242,10 @@ def lower_errors(run: Run, reference: str, *units: str, sign: int, claimed: floa
     found, edge = inside(run, reference, *units)
     if not found:
         return not_tested(
-            f"In our small run on CIFAR-10 the edge of the grid of learning rates was chosen for {enumerated(edge)}.",
+            f"In our small run on CIFAR-10 {enumerated(edge)} did best in tuning at an edge of the grid of learning "
+            "rates, so that a better rate may lie beyond it.",
             "The same run on a wider grid would show it at this scale.",
         )
-    text = f"{points(run, found)}{f'; at an edge of the grid, left out: {enumerated(edge)}' if edge else ''}"
+    without = f", omitting {enumerated(edge)}, at the learning rates' edge" if edge else ""
+    text = f"{points(run, found)}{without}"
     return judged(run, found, text, sign=sign, claimed=claimed, unit="points", scale=100)

@@ -49,6 +49,9 @@ GAIN = round(min(row.gain for row in pairs("dac-table-1") if row.network == "Res
 """Points: the smallest gain of DAC with ResNet20 in Table 1."""
 
 
+CHANGED = {"trade": "equal-sized DACs", "biases": "unshared biases"}
+
+
 def shifted(by: float) -> Any:
     """Rows in which DAC's error is another."""
     return lambda row: row | {"log_mse": row["log_mse"] + by * (row["unit"] == "dac")}
@@ -73,12 +76,23 @@ def sgemm(kind: str, sign: int, low: float = 0, high: float = math.inf, claimed:
         )
     means = [each.difference.mean for each in found]
     alone = sum(p < SIGNIFICANT for p in holm([each.p_value for each in found]))
+    clear = sum(bool(each.sign()) for each in found)
+    # named only where the choice of the family matters
+    families = f" (corrected for {found[0].size} comparisons) or {alone} (for these {len(found)})"
     text = (
-        f"SGEMM, {run.settings['train_size']:,} rows, {found[0].difference.n} seeds: ln of the error moves "
-        f"{min(means):+.2f} to {max(means):+.2f} at {len(found)} sizes ({widths(found)}), clearly in "
-        f"{sum(bool(each.sign()) for each in found)} ({alone} corrected for these)"
+        f"SGEMM, {run.settings['train_size']:,} rows, {found[0].difference.n} seeds: {CHANGED[kind]} {moved(means)} "
+        f"at {len(found)} widths ({widths(found)}), clearly at {clear}{families if alone != clear else ''}"
     )
     return judged(run, found, text, sign=sign, claimed=claimed, unit="nats")
+
+
+def moved(means: Sequence[float]) -> str:
+    """ "raised the log test error by 0.10 to 0.20 nats"."""
+    low, high = min(means), max(means)
+    if low < 0 < high:
+        return f"changed the log test error by {low:+.2f} to {high:+.2f} nats"
+    near, far = sorted((abs(low), abs(high)))
+    return f"{'raised' if high > 0 else 'lowered'} the log test error by {near:.2f} to {far:.2f} nats"
 
 
 def widths(found: Sequence[Comparison[Any]]) -> str:
@@ -150,11 +164,12 @@ def test_sgemm_weights():
         first = max(first, -mean(start.values()))
     found = family(gains)
     text = (
-        f"SGEMM: doubling the weights gains {first:.2g} nats at most at the smallest width, and at the largest "
-        f"{enumerated([f'{with_interval(each.difference)} ({each.key[0]})' for each in found])} less"
+        f"SGEMM: doubling weights lowers the log test error by {first:.2g} nats at most at the smallest width; "
+        "towards the largest this gain shrinks by "
+        f"{enumerated([f'{with_interval(each.difference)} ({each.key[0]})' for each in found])}"
     )
     # the gain cannot shrink by more than what it is at the smallest width
-    return judged(run, found, text, sign=1, claimed=first, unit="nats")
+    return judged(run, found, text, sign=1, claimed=first, size="this", unit="nats")
 
 
 @detail(
@@ -206,10 +221,10 @@ def test_cifar_shared():
     found, _ = inside(run, "base", "shared")
     percent = [Interval(*(100 * x for x in astuple(each.difference)[:3]), each.difference.n) for each in found]
     # alike is what differs by less than the paper's smallest gain of DAC with the network of this ablation
-    text = f"{points(run, found)}, and alike is what differs by less than {GAIN:.2f}, DAC's least gain with ResNet20"
+    below = f"below {GAIN:.2f}, DAC's least gain with ResNet20"
     if run.smaller and all(each.half_width > GAIN for each in percent):
-        return blind(f"{text}, which such intervals cannot show.")
-    return judged_alike(run, f"{text}.", percent, margin=GAIN)
+        return blind(f"{points(run, found)}, too uncertain to show that the change is {below}.")
+    return judged_alike(run, f"{points(run, found)}, where alike means {below}.", percent, margin=GAIN)
 
 
 @matters(

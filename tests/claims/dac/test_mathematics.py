@@ -56,8 +56,9 @@ def test_more_general():
     ratio = float(symbolic.get("dac-parameters-dense-ratio").rhs.subs(n, 100))
     return Verdict(
         graded(gap < ROUNDING and 1.9 < ratio < 2),
-        f"With equal biases it is an activation before a linear map (difference {at_most(gap)}), and 100 units have "
-        f"{ratio:.2f} times the parameters; but relu(x + y) it is not, being a function of x plus one of y.",
+        f"With shared biases it is the standard unit that activates its inputs (difference {at_most(gap)}), and 100 "
+        f"DAC units have {ratio:.2f} times the parameters; but it adds functions of single inputs, and so cannot be "
+        "relu(x + y).",
     )
 
 
@@ -139,8 +140,8 @@ def test_otherwise_more():
     more = [a * b // c > a for a, b, c in cases if not standard(a, b, c)]
     return Verdict(
         graded(all(more), any(more)),
-        f"{sum(more)} of {len(more)} convolutions do, grouped ones among them; 8 channels to 4 in 4 groups and 12 to 3 "
-        "in 3 are in effect unshared, since each group has one output, and so each input one bias.",
+        f"{sum(more)} of {len(more)} such convolutions do, grouped ones too; those of 8 channels to 4 in 4 groups and "
+        "of 12 to 3 in 3 are exempt, since each group has one output, and so each input one bias anyway.",
     )
 
 
@@ -151,17 +152,23 @@ def test_otherwise_more():
     turned_by=swap(standard=lambda inputs, outputs, groups=1: True),
 )
 def test_theory_shared():
-    layers = {"Eq. 6": (5, 1), "Theorem C.1": (5, 1), "Fig. 7a": (2, 1), "Fig. 7b": (2, 2), "the masks": (200, 16)}
+    layers = {
+        "Eq. 6": (5, 1),
+        "Theorem C.1": (5, 1),
+        "Fig. 7a": (2, 1),
+        "Fig. 7b": (2, 2),
+        "the masks of the gradient": (200, 16),
+    }
     shown = [place for place, layer in layers.items() if not standard(*layer)]
     rest = enumerated([place for place in layers if place not in shown])
     return Verdict(
         graded(shown),
-        f"{enumerated(shown)} of the gradient, with several outputs, do; with one output, as in {rest}, biases that "
-        "all outputs share do the same, and only pre-activation is shown.",
+        f"{len(shown)} of {len(layers)} arguments show it: {enumerated(shown)} have several outputs; {rest} have one, "
+        "so that sharing biases between outputs changes nothing, and show only what pre-activation gains.",
     )
 
 
-RATIOS = ("dac-parameters-dense-ratio", "dac-parameters-conv-ratio", "dac-flops-dense-ratio", "dac-flops-ratio-equal")
+RATIOS = ("dac-parameters-dense-ratio", "dac-flops-dense-ratio", "dac-parameters-conv-ratio", "dac-flops-ratio-equal")
 
 
 @detail(
@@ -181,8 +188,8 @@ def test_factors():
     )
     return Verdict(
         graded(all(same), all(alone)),
-        f"Relative to the weights alone they are exact; relative to weights and biases, for n = 16 and L = 3, they are "
-        f"{found}, not {said}, and alike for large n.",
+        "Relative to weights alone they are exact; relative to weights and biases, at n = 16 and L = 3, in the claim's "
+        f"order they are {found}, not {said}; large n agree.",
     )
 
 
@@ -312,9 +319,9 @@ def test_ablation_v2():
     changed, not_changed = ([name for name in moved if moved[name] is so] for so in (True, False))
     return Verdict(
         graded(all(isolated.values()), any(isolated.values())),
-        f"Before training its networks compute what DACs compute; {enumerated(changed)} then differs from the baseline "
-        f"and {enumerated(not_changed)}, pre-activated already, does not, so that all that "
-        f"{enumerated(not_changed)} gains is the unshared biases'.",
+        "Before training, networks with shared biases compute what DACs compute; this differs from the baseline for "
+        f"{enumerated(changed)}, but not for {enumerated(not_changed)}, which is pre-activated already and so can gain "
+        "from unshared biases alone.",
     )
 
 
@@ -454,8 +461,8 @@ def test_masks():
     together, alone = passed
     return Verdict(
         graded(set(together) <= {0, outputs} and len(alone) > 2),
-        f"Of {outputs} outputs {enumerated([str(each) for each in together])} pass a gradient to an input with shared "
-        f"biases, and {len(alone)} different numbers from {alone[0]} to {alone[-1]} with random unshared ones (200 "
+        f"With shared biases either {' or '.join(map(str, together))} of {outputs} outputs pass a gradient to an "
+        f"input, with random unshared ones {len(alone)} different numbers of them from {alone[0]} to {alone[-1]} (200 "
         "inputs); while all biases are 0, both mask alike.",
     )
 
@@ -598,8 +605,9 @@ def test_theorem_1():
     same, reaches = found == list(sizes), any(left)
     return Verdict(
         graded(same and reaches, same or reaches),
-        f"Units of 2 and 5 terms have {found[1]} and {found[3]} pieces and are 0 far left, unlike f(x) = x; on "
-        f"an interval k terms reach all up to a constant, k + 1 all ({at_most(max(interval_gaps()))} off).",
+        f"Units with 2 and 5 copies have {found[1]} and {found[3]} pieces and are 0 far left, unlike f(x) = x; on an "
+        "interval k copies give these functions up to a constant, k + 1 exactly "
+        f"({at_most(max(interval_gaps()))} off).",
     )
 
 
@@ -694,9 +702,9 @@ def test_remark_c_2_minimum():
     reached = sum(unit(normal(generator, 3), normal(generator, 3), [-1e9] * 3) != 0 for _ in range(100))
     return Verdict(
         graded(reached),
-        f"They are other functions, all 0 on the far left ({reached} of 100 random ones are not); on an interval k + 1 "
-        f"terms with two biases fixed, 2k parameters, the fewest possible, reach all (difference "
-        f"{at_most(interval_gaps()[1])}).",
+        f"They are other functions, 0 far left (exceptions: {reached} of 100 random ones); only on an interval "
+        "do k + 1 terms with two biases fixed, 2k parameters, the fewest possible, give every such function "
+        f"(difference {at_most(interval_gaps()[1])}).",
     )
 
 
@@ -764,8 +772,9 @@ def test_error_second():
     (_, wanted), _, (_, found) = expectations()
     return Verdict(
         graded(found >= wanted - ROUNDING),
-        f"The estimate expects {found:g} τ² where {wanted:g} τ² is wanted, neither too little nor conservative, if "
-        "epochs are independent; it is too low if neighbouring epochs are alike.",
+        f"Under the paper's assumption that epochs are independent, the mean of the estimate is {found:g} τ², and "
+        f"{wanted:g} τ² is wanted; where neighbouring epochs are alike, the assumption fails and the estimate is too "
+        "low.",
     )
 
 
