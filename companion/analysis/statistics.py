@@ -217,7 +217,7 @@ def detectable(difference: Interval, comparisons: int = 1, power: float = 0.8) -
     Examples
     --------
     >>> round(detectable(interval([0.1, 0.3, 0.2, 0.4, 0.0])), 2)
-    0.29
+    0.27
     """
     from scipy import optimize, stats
 
