@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from companion.analysis import alike, compare, detectable, family, holm, interval, normality_then_test, paired
+from companion.analysis import (
+    Comparison,
+    alike,
+    compare,
+    detectable,
+    family,
+    holm,
+    interval,
+    normality_then_test,
+    paired,
+)
 
 
 def test_the_interval_is_students():
@@ -175,4 +185,11 @@ def test_a_family_is_corrected_as_one_and_says_in_which_direction():
     )
     assert [each.sign() for each in (up, down, none)] == [1, -1, 0]
     assert up.p_holm == pytest.approx(3 * up.p_value)
-    assert none.detectable > up.detectable > 0
+    assert none.detectable == detectable(none.difference, comparisons=3) > up.detectable > 0
+    assert [each.size for each in (up, down, none)] == [3, 3, 3]
+
+
+def test_what_is_clear_alone_and_not_in_its_family_has_no_sign():
+    difference = interval([0.1, 0.2, 0.3])
+    assert Comparison("it", difference, p_value=0.03, p_holm=0.09, detectable=1.0, size=3).sign() == 0
+    assert Comparison("it", difference, p_value=0.01, p_holm=0.03, detectable=1.0, size=3).sign() == 1
