@@ -40,6 +40,15 @@ def _filled(script: str, values: Mapping[str, object]) -> str:
     return script
 
 
+def _legend(*signs: tuple[str, str, str]) -> str:
+    """Signs, their colours and what they mean; no line breaks between a sign and its meaning."""
+    each = " &nbsp; ".join(
+        f'<span style="white-space:nowrap"><span style="color:{colour}">{sign}</span> {meaning}</span>'
+        for sign, colour, meaning in signs
+    )
+    return f'<p style="margin:.3em 0">{each}</p>'
+
+
 def _sliders(rows: Iterable[tuple[str, str, tuple[float, float], float, float, str]]) -> str:
     """Sliders whose symbols are equally wide."""
     return "\n".join(
@@ -207,10 +216,7 @@ def moving_threshold(noise: float = 1.5, weight: float = -1.0, bias: float = 0.0
 <div class="neuron-threshold" role="group" aria-label="Move one element, its weight and the bias"
 style="max-width:560px;margin:1em 0">
 {_threshold(noise, c, alt)}
-<p style="margin:.3em 0">
-<span style="color:{COLOURS[0]}">━━</span> RAA &nbsp;
-<span style="opacity:.6">╍╍</span> GELU &nbsp;
-<span style="color:{COLOURS[1]}">╍╍</span> threshold x = −c: half open</p>
+{_legend(("━━", COLOURS[0], "RAA"), ("╍╍", COLOURS[4], "GELU"), ("╍╍", COLOURS[1], "threshold x = −c: half open"))}
 {_sliders(rows)}
 {_buttons(_ROOMS)}
 <p class="said" role="status" style="margin:.3em 0">Offset c = {_number(c)}. Of x₁ = {first:g} the gate lets \
@@ -273,7 +279,7 @@ def _threshold(noise: float, c: float, alt: str) -> str:
 {"".join(bars)}
 </g>
 <g fill="none" stroke-width="3">
-<path class="gelu" stroke="currentColor" stroke-width="2" stroke-dasharray="5 4" opacity=".45" \
+<path class="gelu" stroke="{COLOURS[4]}" stroke-width="2" stroke-dasharray="5 4" \
 d="{path(out(at * _phi(at)) for at in grid)}"/>
 <path class="gate" stroke="{COLOURS[0]}" d="{path(_GATE_0 - _GATE_UNIT * _phi(at + c) for at in grid)}"/>
 <path class="raa" stroke="{COLOURS[0]}" d="{path(out(at * _phi(at + c)) for at in grid)}"/>
@@ -378,15 +384,17 @@ def moving_means(step: int = 15, momentum: float = 0.1) -> Picture:
         ("step", "sample", _STEP, 1, step, f"{step}"),
         ("momentum", "momentum m", _MOMENTUM, 0.01, momentum, _number(momentum)),
     )
+    signs = (
+        ("●", COLOURS[0], "class 1"),
+        ("■", COLOURS[1], "class 2"),
+        ("◇", "inherit", "their means"),
+        ("╍╍", COLOURS[3], "from μ to x"),
+    )
     page = f"""\
 <div class="neuron-means" role="group" aria-label="Move the sample and the momentum"
 style="max-width:640px;margin:1em 0">
 {svg}
-<p style="margin:.3em 0">
-<span style="color:{COLOURS[0]}">●</span> class 1 &nbsp;
-<span style="color:{COLOURS[1]}">■</span> class 2 &nbsp;
-◇ their means &nbsp;
-<span style="color:{COLOURS[3]}">╍╍</span> from μ to x</p>
+{_legend(*signs)}
 {_sliders(rows)}
 {_buttons((name, (_STEP[1], m)) for name, m in _MOMENTA)}
 <p class="said" role="status" style="margin:.3em 0">{said}</p>

@@ -94,6 +94,8 @@ def _is_the_packages_threshold(page: str, noise: float, weight: float, bias: flo
     for name in ("gate", "raa"):
         np.testing.assert_allclose(_points(drawn[name])[:, 0], 240 + 60 * along.numpy(), atol=0.006)
     np.testing.assert_allclose((422 - _points(drawn["raa"])[:, 1]) / 36, outputs, atol=2e-4)
+    gelu = torch.nn.functional.gelu(along).numpy()
+    np.testing.assert_allclose((422 - _points(drawn["gelu"])[:, 1]) / 36, gelu, atol=2e-4)
     gates = (284 - _points(drawn["gate"])[:, 1]) / 64
     np.testing.assert_allclose(gates * along.numpy(), outputs, atol=4e-4)
     # the gate is half open where the line stands
