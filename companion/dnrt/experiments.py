@@ -29,7 +29,8 @@ whether tokens that matter get higher ones: Spearman's rank correlation, over th
 offset c with the token's share in the logit of the true class (less the mean logit), Σ_i y_i ∂/∂y_i of the activation's
 output y. And the two things that the paper shows in pictures, as numbers of the test images: how sparse the responses
 of the activations are (`companion.analysis.sparsity`), and which share of the variance of the aggregated responses lies
-within classes (`companion.analysis.within_class_share`; "within_responses" is that of the activations), all averaged over the layers.
+within classes (`companion.analysis.within_class_share`; "within_responses" is that of the activations' own), averaged
+over the layers.
 """
 
 from collections.abc import Callable, Iterable, Mapping

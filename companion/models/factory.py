@@ -52,10 +52,10 @@ def build(
     ----------
     name : str
         "mlp" (two hidden layers of 128 units), "layer128" and "layer512" (one of so many), "cnn", "resnet20",
-        "resnet32", "resnet44", "resnet56"; the pre-activated "resnet20_v2" to "resnet56_v2", and "resnet20_v2_wide4" with four times the
-        channels; "vgg20_16", "vgg14_32"; "vit_tiny" (patches of 4 pixels, drop-path 0.1). For small machines: "vgg8_8"
-        (seven convolutions, 8 to 32 channels), "resnet8_half" (one block per stage, 8 to 32 channels), "vit_64x4"
-        (width 64, 4 blocks, patches of 4 pixels) and "vit_64x4_patch2" (of 2 pixels).
+        "resnet32", "resnet44", "resnet56"; the pre-activated "resnet20_v2" to "resnet56_v2", and "resnet20_v2_wide4"
+        with four times the channels; "vgg20_16", "vgg14_32"; "vit_tiny" (patches of 4 pixels, drop-path 0.1). For small
+        machines: "vgg8_8" (seven convolutions, 8 to 32 channels), "resnet8_half" (one block per stage, 8 to 32
+        channels), "vit_64x4" (width 64, 4 blocks, patches of 4 pixels) and "vit_64x4_patch2" (of 2 pixels).
     input_shape : sequence of int
         (C, H, W).
     num_classes : int
