@@ -31,17 +31,23 @@ output y. And the two things that the paper shows in pictures, as numbers of the
 of the activations are (`companion.analysis.sparsity`), and which share of the variance of the aggregated responses lies
 within classes (`companion.analysis.within_class_share`; "within_responses" is that of the activations' own), averaged
 over the layers.
+
+How responses are compared, fixed before any result: differences of test accuracy, paired by seed, t-test, with Holm's
+correction over all pairs of one result (`comparisons`). On MNIST the pairs are DNRT, in both readings, with each of the
+seven activations and with RAA, and RAA with GELU; in the ablation what RAA adds to GELU, ARR to ReLU, GELU and RAA, and
+DNRT against the two activations.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from companion.analysis import quantiles, sparsity, within_class_share
+from companion.analysis import Comparison, family, quantiles, sparsity, within_class_share
 from companion.baselines import GDN
 from companion.datasets import Part, Splits
 from companion.dnrt.attachment import AttachedARR, attach_arr
@@ -50,6 +56,8 @@ from companion.experiments import Case, Experiment, Job, Row, register
 from companion.experiments.classification import Fitted, fit, validation_accuracy
 from companion.surgery import replace_activations
 from companion.training import Loss, evaluate
+
+__all__ = ["comparisons", "label"]
 
 _PLAIN: dict[str, Callable[[], nn.Module]] = {
     "softplus": nn.Softplus,
@@ -221,6 +229,47 @@ def _cases(settings: Mapping[str, Any]) -> list[Case]:
         kinds = settings["arr"] if with_arr else [{}]
         cases += [{"response": response, **kind} for kind in kinds]
     return cases
+
+
+def label(row: Mapping[str, Any]) -> str:
+    """The response of a row, with ARR's layers where the readings differ: "dnrt hidden"."""
+    return f"{row['response']} {row['layers']}" if row.get("layers") in ("hidden", "output") else str(row["response"])
+
+
+_READINGS = ("dnrt hidden", "dnrt output")
+_PAIRS = {
+    "dnrt-mnist": [*product(_READINGS, (*_PLAIN, "gdn", "raa")), ("raa", "gelu")],
+    "dnrt-ablation": [
+        ("raa", "gelu"),
+        ("relu+arr", "relu"),
+        ("gelu+arr", "gelu"),
+        ("dnrt", "raa"),
+        ("dnrt", "relu"),
+        ("dnrt", "gelu"),
+    ],
+}
+
+
+def comparisons(result: Mapping[str, Any], measure: str = "accuracy") -> list[Comparison[tuple[str, str]]]:
+    """Compare the responses of a result as the protocol says.
+
+    Parameters
+    ----------
+    result : mapping
+        As `companion.results.load` gives it.
+    measure : str
+        A column of its rows.
+
+    Returns
+    -------
+    list of Comparison
+        By pair of labels, as `label` gives them; differences are first minus second.
+    """
+    series: dict[str, dict[int, float]] = {}
+    for row in result["rows"]:
+        series.setdefault(label(row), {})[row["seed"]] = row[measure]
+    pairs = [(one, other) for one, other in _PAIRS[result["experiment"]] if one in series and other in series]
+    return family({pair: (series[pair[0]], series[pair[1]]) for pair in pairs})
 
 
 _COMMON: dict[str, Any] = {
