@@ -186,8 +186,7 @@ class VisionTransformer(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.empty(1, 1 + (image_size // patch) ** 2, width))
         self.patch_embed = _PatchEmbedding(in_channels, patch, width)
-        rates = torch.linspace(0, drop_path, depth).tolist()
-        blocks = [_Block(width, heads, rate) for rate in rates]
+        blocks = [_Block(width, heads, drop_path * block / max(depth - 1, 1)) for block in range(depth)]
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, num_classes)
