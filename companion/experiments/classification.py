@@ -1,8 +1,8 @@
 """What experiments on image classification share: from a job to a trained network.
 
 Settings that it reads: ``dataset``, ``network``, ``epochs``, ``batch_size``, ``weight_decay``, ``device``
-("cpu" or "cuda") and ``augment`` (true: random crops and mirror images). The case may hold ``imbalance``, and
-``network`` where networks are compared.
+("cpu" or "cuda") and ``augment`` (true: random crops and mirror images; "mirror": mirror images alone). The case may
+hold ``imbalance``, and ``network`` where networks are compared.
 
 Settings that may be absent:
 
@@ -45,7 +45,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion import datasets, models
@@ -53,6 +53,13 @@ from companion.experiments.registry import Job
 from companion.training import Loss, Schedule, cosine, evaluate, one_cycle, staircase, train, warm_up
 
 __all__ = ["Fitted", "fit", "validation_accuracy"]
+
+
+_AUGMENTATIONS: dict[bool | str, Callable[[Tensor], Tensor] | None] = {
+    False: None,
+    True: datasets.random_crop_and_mirror,
+    "mirror": partial(datasets.random_crop_and_mirror, padding=0),
+}
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,7 @@ def fit(
         weight_decay=settings["weight_decay"],
         decay=settings.get("decay", "all"),
         seed=job.seed,
-        augment=datasets.random_crop_and_mirror if settings["augment"] else None,
+        augment=_AUGMENTATIONS[settings["augment"]],
         schedule=_schedule(settings),
         loss=loss(fitted) if loss else F.cross_entropy,
         optimiser=settings.get("optimiser", "sgd"),
