@@ -287,17 +287,7 @@ _COMMON: dict[str, Any] = {
     "tuning_seeds": [1000, 1001],
     "seeds": 5,
 }
-_INSIDE = (
-    "accuracy",
-    "accuracy_train",
-    "loss",
-    "sparsity",
-    "within",
-    "within_responses",
-    "weight_norm",
-    "bias",
-    "offset_deviation",
-)
+_INSIDE = ("accuracy", "accuracy_train", "loss", "sparsity", "within", "within_responses")
 
 
 # dnrt-mnist: Table 1.

@@ -372,7 +372,9 @@ def test_a_conversion_comes_before_the_training_and_inside_the_standardisation()
         return nn.Sequential(model)
 
     fitted = fit(job_of("dac-cifar10", image_case("base"), epochs=0), nn.ReLU, convert=convert)
-    assert fitted.model[1][0] is seen[0][0] and fitted.splits.train.inputs.shape == seen[0][1]
+    [(model, shape)] = seen
+    assert fitted.model[1][0] is model
+    assert fitted.splits.train.inputs.shape == shape
 
 
 def test_validation_looks_at_the_validation_part(monkeypatch):

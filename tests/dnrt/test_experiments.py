@@ -1,0 +1,120 @@
+"""The experiments on DNRT: each response is what its name says, and what is looked at inside is what was computed."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from companion.analysis import sparsity, within_class_share
+from companion.dnrt import experiments
+from companion.dnrt.experiments import comparisons, label
+from companion.dnrt.layers import RAA
+from companion.experiments import Job, get
+from tests.experiments.committed import assert_current, committed
+
+KEYS = ("dnrt-ablation", "dnrt-mnist", "dnrt-overfitting")
+
+
+def job_of(name, response, preset="smoke", **changes):
+    settings = {**get(name).presets[preset], **changes}
+    kept = {key: value for key, value in settings.items() if key not in ("seeds", "learning_rates", "tuning_seeds")}
+    case = experiments._cases({**kept, "responses": [response]})[0]
+    return Job(name, "evaluation", case, kept, 0, 0.003)
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_every_experiment_runs_and_gives_its_columns(results, name):
+    result = results[name]
+    assert len(result["rows"]) == len(get(name).cases(result["settings"])) * len(result["seeds"])
+    assert all(row.keys() >= set(get(name).columns) for row in result["rows"])
+
+
+@pytest.mark.parametrize("name", committed("dnrt"))
+def test_a_committed_result_is_by_code_that_gives_the_same_numbers_today(results, name):
+    assert_current(name, results)
+
+
+@pytest.mark.parametrize(
+    ("response", "kind", "has_arr"),
+    [
+        ("relu", "ReLU", False),
+        ("gdn", "GDN", False),
+        ("raa", "RAA", False),
+        ("relu+arr", "ReLU", True),
+        ("gelu+arr", "GELU", True),
+        ("dnrt", "RAA", True),
+    ],
+)
+def test_a_response_is_an_activation_with_or_without_a_loss(response, kind, has_arr):
+    for name, count in (("dnrt-ablation", 4), ("dnrt-mnist", 1)):
+        fitted = experiments._fit(job_of(name, response, epochs=0))
+        activations, _ = experiments._hidden(fitted.model)
+        assert [type(module).__name__ for module in activations] == [kind] * count
+        assert hasattr(fitted.model, "arr") == has_arr
+        output, target = fitted.model(fitted.splits.train.inputs[:40]), fitted.splits.train.targets[:40]
+        extra = experiments._loss(fitted)(output, target) - F.cross_entropy(output, target)
+        assert (extra > 1e-3) == has_arr
+
+
+def test_the_two_readings_of_a_perceptron_hold_what_the_activation_gives_and_the_logits():
+    settings = job_of("dnrt-mnist", "dnrt").settings
+    widths = {}
+    for case in experiments._cases({**settings, "responses": ["dnrt"]}):
+        fitted = experiments._fit(Job("dnrt-mnist", "evaluation", case, {**settings, "epochs": 0}, 0, 0.003))
+        widths[label(case)] = list(fitted.model.arr.widths.values())
+    assert widths == {"dnrt hidden": [128], "dnrt output": [10]}
+
+
+def test_what_is_looked_at_is_the_class_token_and_its_offsets():
+    fitted = experiments._fit(job_of("dnrt-ablation", "raa", epochs=1, train_size=100))
+    model, test = fitted.model.eval(), fitted.splits.test.subset(torch.arange(60))
+    logits, inside = experiments._run(model, test.inputs)
+    assert torch.equal(logits, model(test.inputs))
+    raa = experiments._hidden(model)[0][2]
+    assert isinstance(raa, RAA)
+    offsets = experiments._offsets(model, inside)
+    torch.testing.assert_close(raa(inside.given[2]), inside.responses[2])
+    torch.testing.assert_close(offsets[2], F.linear(inside.given[2], raa.weight[None], raa.bias)[..., 0])
+    assert [x.shape for x in inside.aggregated] == [(60, 17, 64)] * 4
+    row = experiments._learned(model, inside, test)
+    assert row["offset_deviation"] == pytest.approx(sum(float(c.std()) for c in offsets) / 4)
+    assert -1 <= row["relevance"] <= 1
+
+
+def test_an_offset_that_is_the_share_in_the_logit_has_relevance_one(monkeypatch):
+    fitted = experiments._fit(job_of("dnrt-ablation", "raa", epochs=0))
+    part = fitted.splits.test.subset(torch.arange(20))
+
+    def shares(model, inside):
+        logits = model.head(model.norm(inside.aggregated[-1])[:, 0])
+        margin = (logits.gather(1, part.targets[:, None])[:, 0] - logits.mean(1)).sum()
+        gradients = torch.autograd.grad(margin, inside.responses, retain_graph=True)
+        return [(y * g).sum(-1).detach() for y, g in zip(inside.responses, gradients, strict=True)]
+
+    monkeypatch.setattr(experiments, "_offsets", shares)
+    assert experiments._relevance(fitted.model, part) == pytest.approx(1)
+
+
+def test_sparsity_and_the_share_within_classes_do_not_depend_on_the_scale():
+    x, targets = torch.randn(50, 8), torch.arange(50) % 3
+    torch.testing.assert_close(sparsity(3 * x), sparsity(x))
+    assert within_class_share(3 * x, targets) == pytest.approx(within_class_share(x, targets))
+    assert within_class_share(x + 100 * targets[:, None], targets) < 0.01 < within_class_share(x, targets) <= 1
+    for wrong in (torch.zeros(3), torch.zeros(3, 1)):
+        with pytest.raises(ValueError, match="allowed is"):
+            sparsity(wrong[:1] if wrong.ndim == 1 else wrong)
+    with pytest.raises(ValueError, match=r"allowed are \(N, d\) and \(N,\)"):
+        within_class_share(x, targets[:-1])
+
+
+def test_the_comparisons_are_those_of_the_protocol():
+    rows = [
+        {"response": response, "seed": seed, "accuracy": 0.9 + shift + 0.001 * seed, **more}
+        for response, shift, more in (
+            ("gelu", 0.0, {}),
+            ("raa", 0.01, {}),
+            ("dnrt", 0.02, {"layers": "hidden", "weight": 0.1}),
+        )
+        for seed in range(3)
+    ]
+    found = {c.key: c.difference.mean for c in comparisons({"experiment": "dnrt-mnist", "rows": rows})}
+    assert found == pytest.approx({("raa", "gelu"): 0.01, ("dnrt hidden", "raa"): 0.01, ("dnrt hidden", "gelu"): 0.02})
