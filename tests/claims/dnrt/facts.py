@@ -1,4 +1,4 @@
-"""The tables of the paper on DNRT as a ledger asks them: rows by name, leads, shares."""
+"""What the paper on DNRT prints, as its ledger asks for it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,9 @@ from tests.claims.form import by_severity
 
 fatal, matters, detail = by_severity("mechanisms/dnrt")
 
-RIVALS = {
-    "softplus": "Softplus",
-    "elu": "ELU",
-    "selu": "SELU",
-    "silu": "SiLU",
-    "relu": "ReLU",
-    "gelu": "GELU",
-    "gdn": "GDN",
-    "lif": "LIF",
-    "lif_lt": "LIF-LT",
-}
+_NAMES = ("Softplus", "ELU", "SELU", "SiLU", "ReLU", "GELU", "GDN", "LIF", "LIF-LT", "DNRT")
+NAMES = {name.lower().replace("-", "_"): name for name in _NAMES}
+"""By column of a table what the paper calls it."""
 
 
 def quoted(place: str, quantity: str) -> float:
@@ -28,12 +20,9 @@ def quoted(place: str, quantity: str) -> float:
 
 def accuracies(*tables: int | str) -> dict[str, dict[str, float]]:
     """By row of these tables the printed number of DNRT and of each rival."""
-    names = {**RIVALS, "dnrt": "DNRT"}
     found = {}
     for table in tables:
         for row in results.published(f"dnrt-table-{table}"):
             place = " ".join(filter(None, (row.get("data"), row["network"], row.get("imbalance"))))
-            found[f"{place} (Table {str(table)[:2].rstrip('ab')})"] = {
-                name: float(row[key]) for key, name in names.items() if key in row
-            }
+            found[place] = {name: float(row[key]) for key, name in NAMES.items() if key in row}
     return found

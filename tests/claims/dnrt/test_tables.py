@@ -1,0 +1,389 @@
+"""What the paper on DNRT says of its own numbers, recomputed from its tables."""
+
+from __future__ import annotations
+
+from statistics import fmean, median
+
+from companion import results
+from tests.claims.dnrt.facts import accuracies, detail, fatal, matters, quoted
+from tests.claims.form import Verdict, agrees, cells, count, enumerated, graded, not_tested, number, swap, tables
+
+VIT, TNT = "ViT-Tiny", "TNT-Small"
+
+
+def leads(*chosen: int | str) -> dict[str, float]:
+    """By row DNRT's number minus the best of its rivals."""
+    return {
+        place: round(numbers["DNRT"] - max(value for name, value in numbers.items() if name != "DNRT"), 2)
+        for place, numbers in accuracies(*chosen).items()
+    }
+
+
+def in_front(*chosen: int | str) -> Verdict:
+    """Whether DNRT has the best number in all rows. A tie is no lead."""
+    found, printed, but = leads(*chosen), accuracies(*chosen), []
+    for place in (place for place, lead in found.items() if lead <= 0):
+        mine = printed[place].pop("DNRT")
+        rivals = [f"{name} {value}" for name, value in printed[place].items() if value >= mine]
+        but.append(f"{place} ({', '.join(rivals)}, DNRT {mine})")
+    ahead = [f"{lead:g}" for lead in sorted(found.values()) if lead > 0]
+    by = " to ".join(dict.fromkeys((ahead[0], ahead[-1]))) if ahead else "0"
+    return Verdict(
+        graded(not but, ahead),
+        f"DNRT has the best number in {len(ahead)} of {len(found)} cases, ahead by {by} "
+        f"points{f'; not {enumerated(but)}' if but else ''}.",
+    )
+
+
+# --- Accuracies ---------------------------------------------------------------------------------------------
+
+
+@fatal(
+    "dnrt-mlp",
+    "DNRT gives an MLP the best accuracy on MNIST, CIFAR-10 and CIFAR-100.",
+    "Section 5.1, Table 1",
+    turned_by=cells("dnrt-table-1", {"data": "CIFAR-100"}, dnrt=26.2),
+)
+def test_mlp():
+    return in_front(1)
+
+
+@fatal(
+    "dnrt-vit",
+    "In five Vision Transformers and on three data sets DNRT is consistently better than seven other activations.",
+    "Section 5.2, Table 2",
+    turned_by=cells("dnrt-table-2", {"data": "CIFAR-100", "network": "PVT-Tiny"}, dnrt=70.6),
+)
+def test_vit():
+    return in_front(2)
+
+
+@fatal(
+    "dnrt-cnn",
+    "In five CNNs and on three data sets DNRT is better than seven other activations.",
+    "Sections 1, 5.3 and 6, Table 3",
+    turned_by=cells("dnrt-table-3", {"network": "MobileNet"}, dnrt=90.1),
+)
+def test_cnn():
+    return in_front(3)
+
+
+@fatal(
+    "dnrt-can",
+    "DNRT can reach remarkable accuracies compared with other activations, in several tasks.",
+    "Abstract, Tables 1 to 4, 9 and 10",
+    turned_by=tables(lambda name, rows: [row | {"dnrt": "1"} for row in rows] if name[-1] in "23" else rows),
+)
+def test_can():
+    found = list(leads(1, 2, 3, "4a", "4b", 9, 10).values())
+    ahead = sum(lead > 0 for lead in found)
+    return Verdict(
+        graded(2 * ahead > len(found)),
+        f"Its printed number is the best in {ahead} of {len(found)} cases of six tables, and its median lead over the "
+        f"best rival is {median(found):g} points.",
+    )
+
+
+@fatal(
+    "dnrt-demonstrated",
+    "The experiments demonstrate that DNRT is more effective than other activations, whatever the architecture.",
+    "Sections 1 and 6",
+)
+def test_demonstrated():
+    mlps, vits, cnns = (median(leads(table).values()) for table in (1, 2, 3))
+    return not_tested(
+        f"The median lead over the best rival is {mlps:g} points in MLPs, {vits:g} in Vision Transformers and "
+        f"{cnns:g} in CNNs, but no number has a deviation, and how often networks were trained is not said.",
+        "The same trainings with at least five seeds, and with λ chosen without the test images, would decide it.",
+    )
+
+
+@matters(
+    "dnrt-imagenet",
+    "On ImageNet-1K, DNRT is consistently better than ReLU and GELU in five Vision Transformers.",
+    "Appendix A.3, Table 9",
+    turned_by=cells("dnrt-table-9", {"network": "DeiT-Tiny"}, dnrt=73.1),
+)
+def test_imagenet():
+    return in_front(9)
+
+
+@matters(
+    "dnrt-graph",
+    "DNRT has remarkable results in a task without images, too: classifying the nodes of a graph.",
+    "Section 5.4, Table 4",
+    turned_by=cells("dnrt-table-4a", {"network": "GCN"}, dnrt=72.5),
+)
+def test_graph():
+    return in_front("4a")
+
+
+def lost(network: str, name: str) -> float:
+    """Accuracy that an imbalance of 100 costs, compared with one of 10."""
+    few, many = (number("dnrt-table-4b", name, network=network, imbalance=beta) for beta in ("100", "10"))
+    return round(many - few, 1)
+
+
+@matters(
+    "dnrt-imbalanced",
+    "DNRT counters the harm that imbalanced classes do.",
+    "Section 5.4, Table 4",
+    turned_by=cells("dnrt-table-4b", {"network": VIT, "imbalance": "100"}, dnrt=49.0),
+)
+def test_imbalanced():
+    ahead = all(lead > 0 for lead in leads("4b").values())
+    losses = {name: (lost(name, "dnrt"), lost(name, "relu")) for name in (VIT, "ResNet-32")}
+    texts = [f"{mine:g} points with {name} (ReLU {relu:g})" for name, (mine, relu) in losses.items()]
+    return Verdict(
+        graded(ahead and all(mine < relu for mine, relu in losses.values()), ahead),
+        f"It is {'' if ahead else 'not '}best at each imbalance of long-tailed CIFAR-10; but from an imbalance of 10 "
+        f"to one of 100 it loses {enumerated(texts)}.",
+    )
+
+
+@matters(
+    "dnrt-spiking",
+    "On CIFAR-10 with ResNet-19, DNRT is better than two activations of spiking networks and seven others.",
+    "Appendix A.5, Table 10",
+    turned_by=cells("dnrt-table-10", {}, lif_lt=95.7),
+)
+def test_spiking():
+    return in_front(10)
+
+
+# --- What brings it -----------------------------------------------------------------------------------------
+
+
+@fatal(
+    "dnrt-parts",
+    "DNRT's two parts, the activation RAA and the loss ARR, each improve a network, and together improve it further.",
+    "Section 5.5, Table 5",
+    turned_by=cells("dnrt-table-5", {"network": "ResNet-18"}, dnrt=76.3),
+)
+def test_parts():
+    cases, listed = [], []
+    for row in results.published("dnrt-table-5"):
+        relu, gelu, alone, *arr, whole = (float(row[key]) for key in list(row)[1:-1])
+        cases += [alone > max(relu, gelu), arr[0] > relu, arr[1] > gelu, whole > max(alone, *arr)]
+        listed += [f"{alone - gelu:+.1f}, {arr[1] - gelu:+.1f} and {whole - gelu:+.1f} points in {row['network']}"]
+    return Verdict(
+        graded(all(cases), any(cases)),
+        f"{sum(cases)} of {len(cases)} comparisons show it; over GELU on CIFAR-100, RAA, ARR and both bring "
+        f"{enumerated(listed)}, without deviations.",
+    )
+
+
+@detail(
+    "dnrt-extra-layer",
+    "ViT-Tiny with an extra linear layer in each MLP has as many parameters as with the activation RAA, and a lower "
+    "accuracy.",
+    "Appendix A.1, Table 8",
+    turned_by=cells("dnrt-table-8", {"method": "RAA"}, parameters=5389361),
+)
+def test_extra_layer():
+    parameters, top1 = (results.column("dnrt-table-8", of) for of in ("parameters", "top1"))
+    added = {parameters[name] - parameters["GELU"] for name in ("ex-L + ReLU", "ex-L + GELU", "RAA")}
+    best = max(top1["ex-L + ReLU"], top1["ex-L + GELU"])
+    same, lower = added == {12 * (768 + 1)}, best < top1["RAA"]
+    return Verdict(
+        graded(same and lower, same or lower),
+        f"Both add {enumerated([f'{n:.0f}' for n in sorted(added)])} parameters, 768 + 1 for each of 12 blocks, and "
+        f"the accuracies on CIFAR-100 are {best:g} at best with the layer and {top1['RAA']:g} with RAA.",
+    )
+
+
+@fatal(
+    "dnrt-mechanism",
+    "RAA, GELU with a learned offset in its gate, improves accuracy by its mechanism, not merely by more parameters.",
+    "Appendix A.1, Table 8",
+)
+def test_mechanism():
+    top1 = results.column("dnrt-table-8", "top1")
+    lead = top1["RAA"] - max(value for name, value in top1.items() if name != "RAA")
+    return not_tested(
+        f"RAA leads an extra layer of one output by {lead:.1f} points with one network, without deviations; how that "
+        "output is used is not said, and added to its inputs it would add nothing that the layer before cannot do.",
+        "RAA against one learned offset for each channel, which has almost as many parameters, with several seeds "
+        "would decide it.",
+    )
+
+
+@matters(
+    "dnrt-small-data",
+    "ARR, which pulls responses to their class's mean, helps most where data is scarce.",
+    "Section 4.2",
+)
+def test_small_data():
+    gains: dict[str, list[float]] = {}
+    for place, numbers in accuracies(2, 9).items():
+        gains.setdefault(place.split()[0], []).append(numbers["DNRT"] - numbers["GELU"])
+    listed = [f"{fmean(each):.1f} on {data}" for data, each in gains.items()]
+    return not_tested(
+        f"Over GELU, DNRT gains in points on average of five ViTs {enumerated(listed)}; CIFAR-10 and CIFAR-100 have "
+        "equally many images, and none of these numbers is of ARR alone.",
+        "Trainings with ARR alone on parts of one data set would decide it.",
+    )
+
+
+@matters(
+    "dnrt-lambda-stated",
+    "Appendix A.2 says which weight λ of ARR's loss was used with which network and data set.",
+    "Section 5, Appendix A.2",
+    turned_by=swap(accuracies=lambda *chosen: dict.fromkeys(("MNIST MLP", "CIFAR-10 MLP", "CIFAR-100 MLP"))),
+)
+def test_lambda_stated():
+    stated = [row["value"] for row in results.published("dnrt-quoted") if "λ" in row["quantity"]]
+    trained = accuracies(1, 2, 3)
+    return Verdict(
+        graded(len(stated) > len(trained), stated),
+        f"It gives {enumerated(stated[:-1])} for four pairs of network and data set and {stated[-1]} for ImageNet-1K, "
+        f"none for the other {len(trained) - len(stated) + 1} pairs of Tables 1 to 3, and not on which images λ was "
+        "chosen.",
+    )
+
+
+# --- Costs --------------------------------------------------------------------------------------------------
+
+NETWORKS = {
+    VIT: (5.717, 12 * [768]),
+    "DeiT-Tiny": (5.911, 12 * [768]),
+    "CaiT-XXS": (11.956, 26 * [768]),
+    "PVT-Tiny": (13.229, 2 * [512, 1024, 1280, 2048]),
+    TNT: (23.755, 12 * [96, 1536]),
+    "AlexNet": (61.101, [64, 192, 384, 256, 256, 4096, 4096]),
+    "VGG-11": (132.869, [64, 128, 256, 256, 512, 512, 512, 512, 4096, 4096]),
+    "ResNet-18": (11.690, 5 * [64] + 4 * [128, 256, 512]),
+    "MobileNet": (3.505, 2 * ([16, 96] + 2 * [144] + 3 * [192] + 4 * [384] + 3 * [576] + 3 * [960]) + [32, 1280]),
+    "ShuffleNet": (2.279, [24] + 9 * [58] + 17 * [116] + 9 * [232] + [1024]),
+}
+"""Of timm's and torchvision's networks for 224 × 224 pixels and 1000 classes (VGG-11 with batch norm, MobileNet V2):
+millions of parameters, and the channels of each activation."""
+
+
+@matters(
+    "dnrt-parameters",
+    "In most of ten networks DNRT has 0.008 % to 0.18 % more parameters.",
+    "Appendix A.1, Table 6",
+    turned_by=cells("dnrt-quoted", {"quantity": "largest increase of parameters, percent"}, value=0.07),
+)
+def test_parameters():
+    low, high = (
+        quoted("Appendix A.1", f"{which} increase of parameters, percent") for which in ("smallest", "largest")
+    )
+    more = {
+        name: (sum(widths) + len(widths)) / 1e4 / number("dnrt-table-6", "parameters_original", network=name)
+        for name, (_, widths) in NETWORKS.items()
+    }
+    inside = [each for each in more.values() if low - 5e-4 <= each <= high]
+    return Verdict(
+        graded(2 * len(inside) > len(more)),
+        f"With d + 1 parameters for each activation of d channels it is {min(inside):.3f} % to {max(inside):.2f} % in "
+        f"{len(inside)} of {len(more)}, and at most {max(more.values()):.2f} % ({max(more, key=more.__getitem__)}).",
+    )
+
+
+@matters(
+    "dnrt-memory",
+    "In most of ten networks the GPU memory that DNRT adds is negligible, in training and in inference.",
+    "Appendix A.1, Table 6",
+    turned_by=tables(lambda name, rows: [row | {"training_dnrt": row.get("training_original", "")} for row in rows]),
+)
+def test_memory():
+    texts, most = [], []
+    for what in ("training", "inference"):
+        sizes = {
+            row["network"]: [float(row[f"{what}_{of}"]) for of in ("dnrt", "original")]
+            for row in results.published("dnrt-table-6")
+        }
+        more = {name: 100 * (ours / original - 1) for name, (ours, original) in sizes.items()}
+        few, worst = sum(each < 1 for each in more.values()), max(more, key=more.__getitem__)
+        most.append(2 * few > len(more))
+        texts.append(f"in {few} of {len(more)} networks in {what} ({worst}: {more[worst]:.1f} %)")
+    return Verdict(graded(all(most), any(most)), f"Memory grows by less than 1 % {enumerated(texts)}.")
+
+
+@matters(
+    "dnrt-regulariser-free",
+    "ARR, a loss on responses in training, adds no parameters and leaves inference as it is.",
+    "Section 4.2, Appendix A.1, Table 6",
+    turned_by=cells("dnrt-table-6", {"network": VIT}, inference_dnrt=4.2),
+)
+def test_regulariser_free():
+    cases = {
+        f"{what} of {row['network']}": row[f"{what}_raa"] == row[f"{what}_dnrt"]
+        for row in results.published("dnrt-table-6")
+        for what in ("parameters", "inference")
+    }
+    return count(cases, "numbers, parameters and memory in inference, are the same with RAA alone and with ARR too")
+
+
+@detail(
+    "dnrt-image-size",
+    "The networks of Table 6 are those for images of 224 × 224 pixels.",
+    "Appendix A.1, Table 6",
+    turned_by=cells("dnrt-table-6", {"network": VIT}, parameters_original=5.72),
+)
+def test_image_size():
+    fits = {
+        name: agrees(millions, f"{number('dnrt-table-6', 'parameters_original', network=name):.2f}")
+        for name, (millions, _) in NETWORKS.items()
+    }
+    small = results.column("dnrt-table-8", "parameters")["ReLU"] / 1e6
+    return Verdict(
+        graded(all(fits.values()), any(fits.values())),
+        f"{sum(fits.values())} of {len(fits)} have as many parameters as printed with 1000 classes; ViT-Tiny's "
+        f"{small:.2f} million are those for CIFAR-100, 32 × 32 pixels, as in Table 8, and {NETWORKS[VIT][0]:.2f} "
+        "million those for 224 × 224.",
+    )
+
+
+@matters(
+    "dnrt-speed",
+    "DNRT's impact on the number of operations and the time of inference is minimal.",
+    "Appendix A.1, Table 7",
+    turned_by=cells("dnrt-table-7", {"network": TNT}, dnrt_ms=20),
+)
+def test_speed():
+    (vit, vit_time), (tnt, tnt_time) = (
+        [100 * (float(row[f"dnrt_{unit}"]) / float(row[f"relu_{unit}"]) - 1) for unit in ("gflops", "ms")]
+        for row in results.published("dnrt-table-7")
+    )
+    return Verdict(
+        graded(max(vit, tnt) < 1 and max(vit_time, tnt_time) < 5, max(vit, tnt) < 1),
+        f"ViT-Tiny and TNT-Small need {vit:.1f} % and {tnt:.1f} % more operations than with ReLU and {vit_time:.1f} % "
+        f"and {tnt_time:.1f} % more time for one image; no CNN was timed.",
+    )
+
+
+@detail(
+    "dnrt-operations",
+    "ViT-Tiny with ReLU needs 1.078 G floating-point operations for an image of 224 × 224 pixels.",
+    "Appendix A.1, Table 7",
+    turned_by=cells("dnrt-table-7", {"network": VIT}, relu_gflops=2.508),
+)
+def test_operations():
+    d, tokens = 192, 14 * 14 + 1
+    weights = (12 * tokens * 12 * d * d + 14 * 14 * 3 * 16**2 * d + d * 100) / 1e9
+    norms, attention = 25 * 4 * tokens * d / 1e9, 12 * 2 * tokens**2 * d / 1e9
+    whole = 2 * (weights + attention)
+    printed = number("dnrt-table-7", "relu_gflops", network=VIT)
+    return Verdict(
+        graded(abs(printed / whole - 1) < 0.02),
+        "One operation for each multiplication with a weight and 4 for each element of LayerNorm give "
+        f"{weights + norms:.3f} G; attention's {attention:.3f} G multiplications are left out, and with additions it "
+        f"is {whole:.2f} G.",
+    )
+
+
+@detail(
+    "dnrt-slips",
+    "Statements that recur in the paper, and references to its parts, agree with one another.",
+    "The whole paper",
+    turned_by=tables(lambda name, rows: [row | {"printed": row.get("elsewhere", "")} for row in rows]),
+)
+def test_slips():
+    cases = {
+        f"{row['about']} ({row['printed']}, elsewhere {row['elsewhere']})": row["printed"] == row["elsewhere"]
+        for row in results.published("dnrt-slips")
+    }
+    return count(cases, "places agree with the rest of the paper", listed=3)
