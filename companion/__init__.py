@@ -11,7 +11,8 @@ from companion.counting import count
 from companion.cuda.proof import warmup
 from companion.dac.conversion import to_dac, to_multibias
 from companion.dac.layers import DACConv2d, DACLinear
-from companion.dnrt.layers import RAA
+from companion.dnrt.attachment import attach_arr, detach_arr
+from companion.dnrt.layers import ARR, RAA
 from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
 from companion.operator import backend
 from companion.surgery import replace_activations, restore_activations
@@ -22,6 +23,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AGLU",
     "APA",
+    "ARR",
     "RAA",
     "ChannelAttention",
     "DACConv2d",
@@ -32,8 +34,10 @@ __all__ = [
     "MultiBias",
     "SpatialAttention",
     "SpatialChannelAttention",
+    "attach_arr",
     "backend",
     "count",
+    "detach_arr",
     "functional",
     "parameter_groups",
     "replace_activations",

@@ -1,4 +1,4 @@
-"""One plain training loop for every experiment of the book: SGD with momentum or Adam, and a schedule of rates.
+"""One plain training loop for every experiment of the book: SGD with momentum, Adam or AdamW, a schedule of rates.
 
 The loop knows nothing about the model. A module says in the class attribute ``no_weight_decay`` which of its
 parameters must not be pulled towards zero; `parameter_groups` obeys.
@@ -17,6 +17,7 @@ from companion.datasets import Part
 
 __all__ = [
     "Evaluation",
+    "Loss",
     "Patience",
     "Schedule",
     "constant",
@@ -29,10 +30,14 @@ __all__ = [
     "predict",
     "staircase",
     "train",
+    "warm_up",
 ]
 
 # Step and number of steps → what the learning rate is multiplied with.
 Schedule = Callable[[int, int], float]
+
+# Outputs of a network and targets → mean loss, a 0-d tensor.
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 #: Called with the loss of every step, whichever network is trained.
 listeners: list[Callable[[Tensor], None]] = []
@@ -109,6 +114,42 @@ def one_cycle(step: int, steps: int) -> float:
     else:
         start, end, fraction = 1.0, last, (step - top) / (steps - 1 - top)
     return end + (start - end) * 0.5 * (1 + math.cos(math.pi * fraction))
+
+
+def warm_up(fraction: float, then: Schedule = cosine) -> Schedule:
+    """Return a schedule that rises in a straight line to 1, and then follows another one.
+
+    Parameters
+    ----------
+    fraction : float
+        Of all steps, from 0 to below 1: how long it rises.
+    then : callable
+        The schedule for the steps after that.
+
+    Returns
+    -------
+    callable
+        A schedule for `train`.
+
+    Raises
+    ------
+    ValueError
+        If the fraction is out of range.
+
+    Examples
+    --------
+    >>> schedule = warm_up(0.5)
+    >>> [round(schedule(step, 8), 2) for step in range(8)]
+    [0.25, 0.5, 0.75, 1.0, 1.0, 0.85, 0.5, 0.15]
+    """
+    if not 0 <= fraction < 1:
+        raise ValueError(f"fraction is {fraction}; allowed is 0 up to below 1")
+
+    def schedule(step: int, steps: int) -> float:
+        rising = int(fraction * steps)
+        return (step + 1) / rising if step < rising else then(step - rising, steps - rising)
+
+    return schedule
 
 
 def staircase(milestones: Sequence[float], factor: float = 0.1) -> Schedule:
@@ -238,8 +279,9 @@ def train(
     seed: int = 0,
     augment: Callable[[Tensor], Tensor] | None = None,
     schedule: Schedule = cosine,
-    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
-    optimiser: Literal["sgd", "adam"] = "sgd",
+    loss: Loss = F.cross_entropy,
+    optimiser: Literal["sgd", "adam", "adamw"] = "sgd",
+    clip: float | None = None,
     precision: Literal["float32", "bfloat16"] = "float32",
     compiled: bool = False,
     after_epoch: Callable[[int], bool | None] | None = None,
@@ -262,7 +304,8 @@ def train(
     batch_size : int
         Examples per step.
     weight_decay : float
-        For all parameters but those exempted, see `parameter_groups`. It is added to the gradient, with Adam too.
+        For all parameters but those exempted, see `parameter_groups`. It is added to the gradient, with Adam too; with
+        AdamW the weights shrink by it times the learning rate.
     decay : str
         As in `parameter_groups`.
     momentum : float
@@ -277,7 +320,9 @@ def train(
     loss : callable
         The network's output for a batch and its targets → mean loss, a 0-d tensor.
     optimiser : str
-        "sgd" or "adam".
+        "sgd", "adam" or "adamw".
+    clip : float, optional
+        The most that the norm of the whole gradient may be; a longer one is shortened to it.
     precision : str
         "bfloat16": the network runs under autocast. Weights, optimiser, loss and running statistics stay in float32.
     compiled : bool
@@ -315,8 +360,10 @@ def train(
             rule = torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
         case "adam":
             rule = torch.optim.Adam(groups, lr=learning_rate, weight_decay=weight_decay)
+        case "adamw":
+            rule = torch.optim.AdamW(groups, lr=learning_rate, weight_decay=weight_decay)
         case _:
-            raise ValueError(f"optimiser is {optimiser!r}; allowed are sgd, adam")
+            raise ValueError(f"optimiser is {optimiser!r}; allowed are sgd, adam, adamw")
     whole, rest = (_forward(model, precision, compiles) for compiles in (compiled, False))
     generator = torch.Generator().manual_seed(seed)
     steps = epochs * math.ceil(len(data) / batch_size)
@@ -334,6 +381,8 @@ def train(
             value = loss(forward(augment(inputs) if augment else inputs), data.targets[batch])
             rule.zero_grad(set_to_none=True)
             value.backward()  # type: ignore[no-untyped-call]
+            if clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
             rule.step()
             for listener in listeners:
                 listener(value.detach())

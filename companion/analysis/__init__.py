@@ -4,6 +4,7 @@ from companion.analysis.activity import fluctuation, quantiles, unit_means
 from companion.analysis.attention import attention_entropy
 from companion.analysis.distributions import ks_distance, skewness
 from companion.analysis.early_stopping import EarlyStopping, early_stopping
+from companion.analysis.responses import sparsity, within_class_share
 from companion.analysis.statistics import (
     Comparison,
     Interval,
@@ -37,5 +38,7 @@ __all__ = [
     "paired",
     "quantiles",
     "skewness",
+    "sparsity",
     "unit_means",
+    "within_class_share",
 ]

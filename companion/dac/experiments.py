@@ -405,7 +405,7 @@ _UNITS: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 
 def _fit(job: Job, watch: Callable[[Fitted, int], None] | None = None) -> Fitted:
-    return fit(job, nn.ReLU, watch=watch, convert=_UNITS[job.case["unit"]])
+    return fit(job, nn.ReLU, watch=watch, convert=lambda model, _: _UNITS[job.case["unit"]](model))
 
 
 def _record(errors: dict[str, list[float]], fitted: Fitted, epoch: int) -> None:

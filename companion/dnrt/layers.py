@@ -1,14 +1,28 @@
-"""Modules: RAA."""
+"""Modules: RAA and ARR."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from companion.dnrt.means import follow, of_all_ranks
 from companion.dnrt.op import Gate, check_gate, raa
-from companion.operator import as_int, refuse_script
+from companion.operator import (
+    as_float,
+    as_int,
+    cast,
+    check_floating,
+    compute_dtype,
+    refuse_script,
+    without_autocast,
+)
 
-__all__ = ["RAA"]
+__all__ = ["ARR", "RAA"]
+
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class RAA(nn.Module):
@@ -43,8 +57,8 @@ class RAA(nn.Module):
 
     Shape
     -----
-    Input of floating dtype with d elements along ``dim``, output the same. The chapter, *DNRT*, is not
-    written yet.
+    Input of floating dtype with d elements along ``dim``, output the same. Chapter:
+    *DNRT* (``book/mechanisms/dnrt``).
 
     References
     ----------
@@ -81,3 +95,171 @@ class RAA(nn.Module):
     def extra_repr(self) -> str:
         gate = self.gate if isinstance(self.gate, str) else getattr(self.gate, "__name__", type(self.gate).__name__)
         return f"{self.weight.numel()}, gate={gate!r}, dim={self.dim}"
+
+
+class ARR(nn.Module):
+    r"""Aggregated response regularisation: how far responses lie from the moving mean of their class.
+
+    .. math::
+        \mathcal L = \frac1N \sum_i \frac{\lVert \mathbf x_i - \boldsymbol\mu_{k_i} \rVert_1}{d},\qquad
+        \boldsymbol\mu_{k_i} \leftarrow (1-m)\,\boldsymbol\mu_{k_i} + m\,\mathbf x_i
+
+    Every sample moves the mean of its class k, one after the other in the order of the batch. The loss pulls each
+    response towards the mean of its class; the means themselves get no gradient.
+
+    Parameters
+    ----------
+    num_classes : int
+        K, at least 1.
+    dim : int
+        d, the length of a response, at least 1.
+    momentum : float
+        m, from 0 (a mean never moves) to 1 (it is the last sample).
+    read : {"before", "after"}
+        Which mean a sample is compared with: the one that it meets (the paper), or the one that it leaves (the
+        published code). The second loss is (1 − m) times the first; as the mean is a constant for the gradient, both
+        train alike.
+    init : {"first", "zero"}
+        A class's mean starts as its first sample, whose own loss is 0, or at zero.
+
+    Attributes
+    ----------
+    mean : Tensor
+        (K, d) in float32, whatever the network's dtype; a buffer, saved with the model.
+    seen : Tensor
+        (K,) of bool: which classes have a mean; a buffer too.
+
+    Raises
+    ------
+    TypeError
+        If an argument or an input is of the wrong type; targets that are not whole numbers are one.
+    ValueError
+        If an argument or a shape does not fit, or a target is not one of 0 … K − 1. The means stay as they are then.
+
+    Shape
+    -----
+    Input (N, d) of floating dtype and targets (N,) of an integer dtype; output a 0-d tensor, in float32 for dtypes of
+    16 bits.
+
+    Notes
+    -----
+    In training mode the means move. In evaluation mode they stay, and a class without a mean costs nothing. A class
+    that is absent from a batch keeps its mean. A response that is not finite moves no mean.
+
+    Where `torch.distributed` is initialised, every rank follows the batches of all ranks, in the order of the ranks, so
+    that all have the same means; all have to take the step. The batches may differ in size.
+
+    On a GPU the targets are not read back: one outside the classes is an assertion of the device, as in
+    :func:`torch.nn.functional.cross_entropy`. The memory is that of K · d numbers, and of N² for a batch.
+    Chapter: *DNRT* (``book/mechanisms/dnrt``).
+
+    References
+    ----------
+    Qiu et al. (2024), Dynamic Neural Response Tuning, Eqs. 5 and 6.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> arr = companion.ARR(num_classes=2, dim=2)
+    >>> x = torch.tensor([[0.0, 0.0], [1.0, 3.0]])
+    >>> arr(x, torch.tensor([1, 1]))  # the first is the mean that the second is compared with: (0 + 2)/2
+    tensor(1.)
+    >>> arr.mean
+    tensor([[0.0000, 0.0000],
+            [0.1000, 0.3000]])
+    """
+
+    __prepare_scriptable__ = refuse_script
+
+    mean: Tensor
+    seen: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        momentum: float = 0.1,
+        read: Literal["before", "after"] = "before",
+        init: Literal["first", "zero"] = "first",
+    ) -> None:
+        super().__init__()
+        classes, dim = as_int("num_classes", num_classes, minimum=1), as_int("dim", dim, minimum=1)
+        self.momentum = as_float("momentum", momentum)
+        if not 0 <= self.momentum <= 1:
+            raise ValueError(f"momentum: got {momentum}, allowed is a number from 0 to 1")
+        for name, value, allowed in (("read", read, ("before", "after")), ("init", init, ("first", "zero"))):
+            if value not in allowed:
+                raise ValueError(f"{name}: got {value!r}, allowed are {allowed[0]!r} and {allowed[1]!r}")
+        self.read = read
+        self.init = init
+        self.register_buffer("mean", torch.zeros(classes, dim))
+        self.register_buffer("seen", torch.zeros(classes, dtype=torch.bool))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all means."""
+        self.mean.zero_()
+        self.seen.fill_(self.init == "zero")
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return self.distances(x, target).abs().mean()
+
+    def distances(self, x: Tensor, target: Tensor) -> Tensor:
+        """What the loss averages, with its signs; in training mode the means move.
+
+        Parameters
+        ----------
+        x, target : Tensor
+            (N, d) and (N,).
+
+        Returns
+        -------
+        Tensor
+            (N, d): x − μ, and 0 where the class has no mean.
+        """
+        self._check(x, target)
+        target = target.long()
+        with without_autocast(x.device.type):
+            x = cast(x, compute_dtype(x.dtype))
+            mean = cast(self.mean, x.dtype)
+            if not self.training:
+                return torch.where(self.seen[target, None], x - mean[target], 0)
+            with torch.no_grad():
+                batch, targets, own = of_all_ranks(x.detach(), target)
+                followed = follow(batch, targets, mean, self.seen, self.momentum, self.init == "first")
+                self.mean.copy_(followed.mean)
+                self.seen.copy_(followed.seen)
+                met = (followed.before if self.read == "before" else followed.after)[own]
+            return torch.where(followed.opens[own, None], 0, x - met)
+
+    def _check(self, x: Tensor, target: Tensor) -> None:
+        check_floating("x", x)
+        classes, dim = self.mean.shape
+        if x.ndim != 2 or x.shape[1] != dim:
+            raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is (N, {dim})")
+        if not isinstance(target, Tensor) or target.dtype not in _INTEGERS:
+            got = f"dtype {target.dtype}" if isinstance(target, Tensor) else type(target).__name__
+            raise TypeError(f"target: got {got}, allowed is a tensor of whole numbers, one class for each sample")
+        if target.shape != x.shape[:1]:
+            raise ValueError(f"target: got shape {tuple(target.shape)}, allowed is ({len(x)},): one for each sample")
+        for name, operand in (("target", target), ("x", x)):
+            if operand.device != self.mean.device:
+                raise ValueError(f"{name}: got device {operand.device}, allowed is that of mean, {self.mean.device}")
+        inside = ((target >= 0) & (target < classes)).all()
+        if target.device.type == "cpu" and not torch.compiler.is_compiling():
+            if not inside:
+                raise ValueError(f"target: got {int(target.min())} … {int(target.max())}, allowed is 0 … {classes - 1}")
+        else:
+            torch._assert_async(inside, f"target: allowed is 0 … {classes - 1}")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARR:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if (
+            self.mean.dtype != torch.float32
+        ):  # .half(), .double(): a slow mean would stop between two numbers of 16 bits
+            self.mean = self.mean.float()
+        return self
+
+    def extra_repr(self) -> str:
+        classes, dim = self.mean.shape
+        return f"{classes}, {dim}, momentum={self.momentum}, read={self.read!r}, init={self.init!r}"

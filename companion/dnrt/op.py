@@ -1,4 +1,4 @@
-"""The public function ``raa``: its checks, its autograd, and who computes it."""
+"""The public functions: ``raa`` with its checks, its autograd, and who computes it, and ``arr_loss``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from companion.operator import (
     without_autocast,
 )
 
-__all__ = ["raa"]
+__all__ = ["arr_loss", "raa"]
 
 Gate: TypeAlias = str | Callable[[Tensor], Tensor]
 
@@ -68,7 +68,7 @@ def raa(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate = "gelu", dim: int =
     Differentiable twice and more. Saved are ``x`` and one number for each vector; with a gate that is a function,
     whatever autograd saves. Images are taken as they lie, channels-last or not, without a permuted copy. The slope of
     the unit step is 0 everywhere, so with "relu" no gradient reaches ``weight`` and ``bias``. Φ keeps its small values:
-    they are right relative to themselves. The chapter, *DNRT*, is not written yet.
+    they are right relative to themselves. Chapter: *DNRT* (``book/mechanisms/dnrt``).
 
     References
     ----------
@@ -92,6 +92,60 @@ def raa(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate = "gelu", dim: int =
         with without_autocast(x.device.type):
             return _plain(x, w, b, gate, dim)
     return in_order_of_memory(x, dim, lambda ordered, at: FUNCTION(ordered, w, b, gate, at))
+
+
+@overridable
+def arr_loss(x: Tensor, mean: Tensor) -> Tensor:
+    r"""How far responses lie from the mean of their class.
+
+    .. math:: \frac{\lVert \mathbf x - \boldsymbol\mu \rVert_1}{d}
+
+    Parameters
+    ----------
+    x : Tensor
+        Responses of d elements along the last dimension, of any device and floating dtype.
+    mean : Tensor
+        Of a shape that broadcasts to that of ``x``: one mean for all responses, or one for each.
+
+    Returns
+    -------
+    Tensor
+        One number for each response, in the dtype of ``x``; computed in float32 or better.
+
+    Raises
+    ------
+    TypeError
+        If an operand has no floating dtype.
+    ValueError
+        If the shapes or devices do not fit, or a response has no elements.
+
+    Notes
+    -----
+    The gradient of each element is 1/d towards the mean, however far it is; where both are equal it is 0. Who keeps the
+    means is :class:`companion.ARR`, for which they are constants. Chapter: *DNRT* (``book/mechanisms/dnrt``).
+
+    References
+    ----------
+    Qiu et al. (2024), Dynamic Neural Response Tuning, Eq. 6.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from companion.functional import arr_loss
+    >>> arr_loss(torch.tensor([[0.0, 1.0], [3.0, 1.0]]), torch.tensor([1.0, 1.0]))
+    tensor([0.5000, 1.0000])
+    """
+    check_floating("x", x)
+    check_floating("mean", mean)
+    if mean.device != x.device:
+        raise ValueError(f"mean: got device {mean.device}, allowed is the device of x, {x.device}")
+    if x.ndim == 0 or x.shape[-1] == 0:
+        raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is (..., d) with at least one element")
+    fits = mean.ndim <= x.ndim and all(m in (1, n) for m, n in zip(mean.shape[::-1], x.shape[::-1], strict=False))
+    if not fits:
+        raise ValueError(f"mean: got shape {tuple(mean.shape)}, allowed is one that broadcasts to {tuple(x.shape)}")
+    dtype = compute_dtype(x.dtype)
+    return cast((cast(x, dtype) - cast(mean, dtype)).abs().mean(-1), x.dtype)
 
 
 def check_gate(gate: Gate) -> None:

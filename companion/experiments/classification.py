@@ -13,6 +13,10 @@ Settings that may be absent:
     [0, 1], and so do crops and noise; the network's first layer standardises. "none": nothing does.
 ``milestones``
     Fractions of the training after which the learning rate is a tenth of what it was; absent: a cosine.
+``warm_up``
+    Fraction of the training during which the learning rate rises in a straight line; the cosine follows.
+``optimiser``, ``clip``
+    As in `companion.training.train`.
 ``one_cycle``
     True: one cycle of the learning rate (`companion.training.one_cycle`) instead of either.
 ``precision``, ``compiled``
@@ -46,7 +50,7 @@ from torch.nn import functional as F
 
 from companion import datasets, models
 from companion.experiments.registry import Job
-from companion.training import Schedule, cosine, evaluate, one_cycle, staircase, train
+from companion.training import Loss, Schedule, cosine, evaluate, one_cycle, staircase, train, warm_up
 
 __all__ = ["Fitted", "fit", "validation_accuracy"]
 
@@ -72,7 +76,8 @@ def fit(
     activation: Callable[[], nn.Module],
     attention: Callable[[int], nn.Module] | None = None,
     watch: Callable[[Fitted, int], None] | None = None,
-    convert: Callable[[nn.Module], nn.Module] | None = None,
+    convert: Callable[[nn.Module, datasets.Splits], nn.Module] | None = None,
+    loss: Callable[[Fitted], Loss] | None = None,
 ) -> Fitted:
     """Train a network as the job says, with `companion.training.train`.
 
@@ -91,7 +96,9 @@ def fit(
         Called after every epoch with the network, its data and the number of the epoch, from 1. It must leave
         the network as it is and draw nothing from torch's global generator.
     convert : callable, optional
-        Takes the network that was built and returns the one to train.
+        Takes the network that was built, and its data, and returns the one to train.
+    loss : callable, optional
+        Takes the network and its data and returns the loss, of outputs and targets; absent: cross-entropy.
 
     Returns
     -------
@@ -111,7 +118,7 @@ def fit(
     network = job.case.get("network") or settings["network"]
     model = models.build(network, splits.train.inputs.shape[1:], splits.num_classes, activation, attention)
     if convert is not None:
-        model = convert(model)
+        model = convert(model, splits)
     if standardisation is not None:
         model = nn.Sequential(standardisation, model)
     model = model.to(device)
@@ -129,6 +136,9 @@ def fit(
         seed=job.seed,
         augment=datasets.random_crop_and_mirror if settings["augment"] else None,
         schedule=_schedule(settings),
+        loss=loss(fitted) if loss else F.cross_entropy,
+        optimiser=settings.get("optimiser", "sgd"),
+        clip=settings.get("clip"),
         precision=settings.get("precision", "float32"),
         compiled=settings.get("compiled", False),
         after_epoch=partial(watch, fitted) if watch else None,
@@ -144,7 +154,9 @@ def _settings(job: Job) -> dict[str, Any]:
 def _schedule(settings: Mapping[str, Any]) -> Schedule:
     if settings.get("one_cycle", False):
         return one_cycle
-    return staircase(settings["milestones"]) if "milestones" in settings else cosine
+    if "milestones" in settings:
+        return staircase(settings["milestones"])
+    return warm_up(settings["warm_up"]) if "warm_up" in settings else cosine
 
 
 def _splits(job: Job) -> datasets.Splits:

@@ -11,13 +11,16 @@ from companion.models.mlp import MLP
 from companion.models.resnet import CifarResNet, resnet20, resnet32, resnet44, resnet56
 from companion.models.standardise import Standardise
 from companion.models.vgg import VGG, vgg14_32, vgg20_16
+from companion.models.vit import DropPath, VisionTransformer, vit_tiny
 
 __all__ = [
     "MLP",
     "VGG",
     "CifarResNet",
+    "DropPath",
     "SmallCNN",
     "Standardise",
+    "VisionTransformer",
     "build",
     "resnet20",
     "resnet32",
@@ -25,4 +28,5 @@ __all__ = [
     "resnet56",
     "vgg14_32",
     "vgg20_16",
+    "vit_tiny",
 ]

@@ -9,6 +9,7 @@ from companion.models.cnn import SmallCNN
 from companion.models.mlp import MLP
 from companion.models.resnet import CifarResNet, resnet20, resnet32, resnet44, resnet56
 from companion.models.vgg import VGG, vgg14_32, vgg20_16
+from companion.models.vit import VisionTransformer, vit_tiny
 
 __all__ = ["build"]
 
@@ -29,6 +30,11 @@ _VGGS: dict[str, Callable[..., nn.Module]] = {
     "vgg20_16": vgg20_16,
     "vgg14_32": vgg14_32,
 }
+_VITS: dict[str, Callable[..., nn.Module]] = {
+    "vit_tiny": partial(vit_tiny, drop_path=0.1),
+    "vit_64x4": partial(VisionTransformer, patch=4, width=64, depth=4, heads=2),
+    "vit_64x4_patch2": partial(VisionTransformer, patch=2, width=64, depth=4, heads=2),
+}
 
 
 def build(
@@ -45,8 +51,9 @@ def build(
     name : str
         "mlp" (two hidden layers of 128 units), "layer512" (one of 512), "cnn", "resnet20", "resnet32", "resnet44",
         "resnet56"; the pre-activated "resnet20_v2" to "resnet56_v2", and "resnet20_v2_wide4" with four times the
-        channels; "vgg20_16", "vgg14_32". For small machines: "vgg8_8" (seven convolutions, 8 to 32 channels) and
-        "resnet8_half" (one block per stage, 8 to 32 channels).
+        channels; "vgg20_16", "vgg14_32"; "vit_tiny" (patches of 4 pixels, drop-path 0.1). For small machines: "vgg8_8"
+        (seven convolutions, 8 to 32 channels), "resnet8_half" (one block per stage, 8 to 32 channels), "vit_64x4"
+        (width 64, 4 blocks, patches of 4 pixels) and "vit_64x4_patch2" (of 2 pixels).
     input_shape : sequence of int
         (C, H, W).
     num_classes : int
@@ -64,7 +71,8 @@ def build(
     Raises
     ------
     ValueError
-        If the name is unknown, or a perceptron or a VGG is to have an attention.
+        If the name is unknown, a perceptron, a VGG or a transformer is to have an attention, or a transformer is to
+        take images that are not square.
 
     Examples
     --------
@@ -72,7 +80,7 @@ def build(
     'SmallCNN'
     """
     channels, height, width = input_shape
-    if attention is not None and name in ("mlp", "layer512", *_VGGS):
+    if attention is not None and name in ("mlp", "layer512", *_VGGS, *_VITS):
         raise ValueError(f"attention is given with name {name!r}; allowed is attention with cnn or a resnet")
     if name in ("mlp", "layer512"):
         hidden = (128, 128) if name == "mlp" else (512,)
@@ -83,4 +91,8 @@ def build(
         return _RESNETS[name](channels, num_classes, activation, attention)
     if name in _VGGS:
         return _VGGS[name](channels, num_classes, activation)
-    raise ValueError(f"name is {name!r}; allowed are mlp, layer512, cnn, {', '.join((*_RESNETS, *_VGGS))}")
+    if name in _VITS:
+        if height != width:
+            raise ValueError(f"input_shape is {tuple(input_shape)} with name {name!r}; allowed are square images")
+        return _VITS[name](height, channels, num_classes, activation)
+    raise ValueError(f"name is {name!r}; allowed are mlp, layer512, cnn, {', '.join((*_RESNETS, *_VGGS, *_VITS))}")

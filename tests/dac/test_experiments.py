@@ -367,12 +367,12 @@ def test_test_images_are_the_same_for_every_seed_and_pixels_are_averaged():
 def test_a_conversion_comes_before_the_training_and_inside_the_standardisation():
     seen = []
 
-    def convert(model):
-        seen.append(model)
+    def convert(model, splits):
+        seen.append((model, splits.train.inputs.shape))
         return nn.Sequential(model)
 
     fitted = fit(job_of("dac-cifar10", image_case("base"), epochs=0), nn.ReLU, convert=convert)
-    assert fitted.model[1][0] is seen[0]
+    assert fitted.model[1][0] is seen[0][0] and fitted.splits.train.inputs.shape == seen[0][1]
 
 
 def test_validation_looks_at_the_validation_part(monkeypatch):

@@ -43,6 +43,9 @@ NETWORKS = {
     "resnet20_v2_wide4": (3, 16, 16),
     "vgg20_16": (3, 32, 32),
     "vgg14_32": (3, 32, 32),
+    "vit_tiny": (3, 32, 32),
+    "vit_64x4": (3, 16, 16),
+    "vit_64x4_patch2": (1, 8, 8),
 }
 ACTIVATIONS = {
     "mlp": 2,
@@ -59,6 +62,9 @@ ACTIVATIONS = {
     "resnet20_v2_wide4": 19,
     "vgg20_16": 19,
     "vgg14_32": 13,
+    "vit_tiny": 12,
+    "vit_64x4": 4,
+    "vit_64x4_patch2": 4,
 }
 
 
@@ -93,8 +99,8 @@ def test_attention_is_made_for_the_channels_that_it_meets(name, attentions):
     assert model(torch.randn(2, *NETWORKS[name])).shape == (2, 10)
 
 
-@pytest.mark.parametrize("name", ["mlp", "layer512", "vgg20_16"])
-def test_a_perceptron_and_a_vgg_have_no_attention(name):
+@pytest.mark.parametrize("name", ["mlp", "layer512", "vgg20_16", "vit_64x4"])
+def test_perceptrons_vggs_and_transformers_have_no_channel_attention(name):
     with pytest.raises(ValueError, match=f"attention is given with name '{name}'"):
         models.build(name, NETWORKS[name], 10, nn.ReLU, Halving)
 

@@ -1,0 +1,277 @@
+"""ARR for any network: hooks take the responses of its layers, and a loss is asked for with the targets."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from companion.dnrt.layers import ARR
+from companion.operator import as_float
+from companion.rehearsal import Example, call, example_of, rehearse
+
+__all__ = ["AttachedARR", "attach_arr", "detach_arr"]
+
+NAME = "arr"
+"""Under which the network holds it."""
+
+Response: TypeAlias = Literal["auto", "class_token", "mean"] | Callable[[Tensor], Tensor]
+
+
+class _Responses:
+    """Of the last forward pass, by layer. They belong to no copy of the network."""
+
+    def __init__(self) -> None:
+        self.by_layer: dict[str, Tensor] = {}
+
+    def __reduce__(self) -> tuple[type[_Responses], tuple[()]]:
+        return _Responses, ()
+
+
+class _Listener:
+    """The hook of a layer. A copy of the network has a copy of it, which listens for the copied loss."""
+
+    def __init__(self, name: str, attached: AttachedARR) -> None:
+        self.name, self.attached = name, attached
+
+    def __call__(self, layer: nn.Module, args: Any, output: Any) -> None:
+        if self.attached.training:
+            self.attached.responses.by_layer[self.name] = _response(self.name, output, self.attached.response)
+
+
+def _response(name: str, output: Any, response: Response) -> Tensor:
+    """(N, d) of a layer's output."""
+    if callable(response):
+        output, response = response(output), "mean"
+    shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+    if isinstance(output, Tensor):
+        if output.ndim == 2:
+            return output
+        if output.ndim == 3:
+            return output[:, 0] if response == "class_token" else output.mean(1)
+        if output.ndim == 4 and response == "mean":
+            return output.mean((2, 3))
+    raise ValueError(
+        f"layers: {name!r} gives {shape}, allowed are (N, d), tokens (N, L, d) and maps (N, d, H, W); response may be "
+        "a function that makes one of these"
+    )
+
+
+class AttachedARR(nn.Module):
+    """What `attach_arr` puts into a network as ``model.arr``: it knows the loss of the last forward pass.
+
+    As a module it gives back what it is given, for containers such as Sequential run all that they hold.
+
+    Parameters
+    ----------
+    widths : dict of str to int
+        d by layer.
+    arr : ARR
+        For the responses of all layers side by side.
+    weight : float
+        λ.
+    response : str or callable
+        As in `attach_arr`, but not "auto".
+
+    Attributes
+    ----------
+    arr : ARR
+        Its buffers are the means of all layers, side by side.
+    """
+
+    def __init__(self, widths: dict[str, int], arr: ARR, weight: float, response: Response) -> None:
+        super().__init__()
+        self.widths, self.arr, self.weight, self.response = widths, arr, weight, response
+        self.responses = _Responses()
+
+    def forward(self, x: Any) -> Any:
+        """Give back the argument."""
+        return x
+
+    def loss(self, target: Tensor) -> Tensor:
+        r"""Take the loss of the network's last forward pass, and let the means move.
+
+        .. math:: \lambda\,\frac1J \sum_{j=1}^{J} \mathcal L^j
+
+        Parameters
+        ----------
+        target : Tensor
+            (N,), the class of each example.
+
+        Returns
+        -------
+        Tensor
+            0-d: λ times the mean over the J layers.
+
+        Raises
+        ------
+        RuntimeError
+            If the network did not run in training mode since the last call.
+        """
+        by_layer, self.responses.by_layer = self.responses.by_layer, {}
+        if missing := [name for name in self.widths if name not in by_layer]:
+            raise RuntimeError(
+                f"loss: got no response of {missing[0]!r}, allowed is one call after each forward pass in training mode"
+            )
+        responses = [by_layer[name] for name in self.widths]
+        # (N, Σ d_j): one product for all layers
+        distances = self.arr.distances(torch.cat(responses, 1), target).abs()
+        layers = torch.split(distances, list(self.widths.values()), 1)
+        return self.weight * torch.stack([layer.mean() for layer in layers]).mean()
+
+    def means(self) -> dict[str, Tensor]:
+        """The class means (K, d) by layer."""
+        return dict(zip(self.widths, torch.split(self.arr.mean, list(self.widths.values()), 1), strict=True))
+
+    def extra_repr(self) -> str:
+        return f"weight={self.weight}, layers={list(self.widths)}"
+
+
+def attach_arr(
+    model: nn.Module,
+    layers: str | Iterable[str],
+    num_classes: int,
+    example: Example,
+    *,
+    weight: float = 1.0,
+    momentum: float = 0.1,
+    read: Literal["before", "after"] = "before",
+    init: Literal["first", "zero"] = "first",
+    response: Response = "auto",
+) -> AttachedARR:
+    r"""Hold the responses of some layers of a network to their class while it trains.
+
+    The network itself is changed: its layers get hooks, and it gets a module ``arr``, which is saved, copied and moved
+    with it. What it computes stays the same, and so does its speed in evaluation mode.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any network.
+    layers : str or iterable of str
+        Names of modules as ``model.named_modules`` has them, or patterns such as ``"blocks.*"`` (a ``*`` stands for one
+        part of a name, no dot in it).
+    num_classes : int
+        K.
+    example : Tensor, sequence of int, tuple or mapping
+        An input, or the shape of one example without the batch, such as (C, H, W); the network runs once on tensors of
+        these shapes that hold no numbers, to learn how long the responses are.
+    weight : float
+        λ, at least 0.
+    momentum, read, init
+        As in :class:`companion.ARR`.
+    response : {"auto", "class_token", "mean"} or callable
+        What represents an example in a layer's output. Outputs (N, d) are taken as they are, and maps (N, d, H, W) are
+        averaged over their pixels. Of tokens (N, L, d) it is the first, or their mean; "auto" is the first where the
+        network has a parameter ``cls_token`` or ``class_token``. A function takes an output and returns one of these.
+
+    Returns
+    -------
+    AttachedARR
+        It is ``model.arr``: after each forward pass in training mode, ``model.arr.loss(target)`` is λ times the loss,
+        averaged over the layers.
+
+    Raises
+    ------
+    ValueError
+        If no module or nothing usable has such a name, a number is out of range, or the network has an ``arr``.
+
+    Notes
+    -----
+    `detach_arr` undoes it. Attach first, compile then: what torch.compile has made of a network does not notice hooks
+    that come or go later, until ``torch.compiler.reset()``. The means take K · Σ d_j numbers: for ImageNet-1K and the twelve blocks of a ViT-B
+    1000 · 12 · 768 · 4 bytes, 37 MB. The published code takes the class token after every block of a ViT.
+    Chapter: *DNRT* (``book/mechanisms/dnrt``).
+
+    References
+    ----------
+    Qiu et al. (2024), Dynamic Neural Response Tuning, Eq. 7 and section 4.3.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 3))
+    >>> arr = companion.attach_arr(model, "1", num_classes=3, example=(8,), weight=10.0)
+    >>> target = torch.tensor([0, 2, 0, 1])
+    >>> loss = torch.nn.functional.cross_entropy(model(torch.randn(4, 8)), target) + arr.loss(target)
+    >>> loss.backward()
+    """
+    if hasattr(model, NAME):
+        raise ValueError(f"model: got one that has an {NAME!r} already; see detach_arr")
+    weight = as_float("weight", weight)
+    if not 0 <= weight < float("inf"):
+        raise ValueError(f"weight: got {weight}, allowed is a finite number, at least 0")
+    if not callable(response) and response not in ("auto", "class_token", "mean"):
+        raise ValueError(f"response: got {response!r}, allowed are 'auto', 'class_token', 'mean' or a function")
+    if response == "auto":
+        ends = {name.rpartition(".")[2] for name, _ in model.named_parameters()}
+        response = "class_token" if ends & {"cls_token", "class_token"} else "mean"
+    names = _matching(model, [layers] if isinstance(layers, str) else list(layers))
+    widths = rehearse(model, lambda replica: _widths(replica, names, example, response))
+    like = next((p for p in (*model.parameters(), *model.buffers())), torch.empty(0))
+    arr = ARR(num_classes, sum(widths.values()), momentum, read, init).to(like.device)
+    attached = AttachedARR(widths, arr, weight, response).train(model.training)
+    for name in names:
+        model.get_submodule(name).register_forward_hook(_Listener(name, attached))
+    model.add_module(NAME, attached)
+    return attached
+
+
+def detach_arr(model: nn.Module) -> nn.Module:
+    """Undo `attach_arr`, in the network itself; its means are forgotten.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A network with an ``arr``, or a copy of one.
+
+    Returns
+    -------
+    nn.Module
+        The network.
+
+    Raises
+    ------
+    ValueError
+        If it has none.
+    """
+    if not isinstance(getattr(model, NAME, None), AttachedARR):
+        raise ValueError(f"model: got one without an {NAME!r}, allowed is one that attach_arr has changed")
+    for module in model.modules():
+        for number, hook in list(module._forward_hooks.items()):
+            if isinstance(hook, _Listener):
+                del module._forward_hooks[number]
+    delattr(model, NAME)
+    return model
+
+
+def _matching(model: nn.Module, patterns: list[str]) -> list[str]:
+    """The names that match, in the order of the network."""
+    known = [name for name, _ in model.named_modules() if name]
+    for pattern in patterns:
+        if not any(_matches(name, pattern) for name in known):
+            raise ValueError(f"layers: got {pattern!r}, allowed are names or patterns such as {', '.join(known[:5])}")
+    return [name for name in known if any(_matches(name, pattern) for pattern in patterns)]
+
+
+def _matches(name: str, pattern: str) -> bool:
+    parts, wanted = name.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
+
+
+def _widths(model: nn.Module, names: list[str], example: Example, response: Response) -> dict[str, int]:
+    """How long the responses of these layers are."""
+    widths: dict[str, int] = {}
+    for name in names:
+        model.get_submodule(name).register_forward_hook(
+            lambda _, __, output, name=name: (
+                widths.setdefault(name, _response(name, output, response).shape[1]) and None
+            )
+        )
+    call(model, example_of(model, example))
+    if silent := [name for name in names if name not in widths]:
+        raise ValueError(f"layers: got {silent[0]!r}, which the network does not run")
+    return {name: widths[name] for name in names}
