@@ -23,7 +23,7 @@ LEVELS = (
     ("cuda.proof",),
     ("operator",),
     ("cuda.exercise",),
-    ("analysis", "corruptions", "datasets", "models", "plotting", "rehearsal", "results"),
+    ("analysis", "corruptions", "datasets", "exercises", "models", "page", "plotting", "rehearsal", "results"),
     ("baselines", "claims", "counting", "surgery", "training"),
     ("experiments",),
     ("bench",),

@@ -1,8 +1,9 @@
 """Copies of the notebooks for Colab: ``python -m book._tools.colab --out FOLDER --ref TAG``.
 
 Colab does not know MyST. In a copy every directive and role has become plain Markdown, links lead to the
-published pages, equations carry numbers instead of labels, and a first cell installs the package. A directive
-or role that this module does not know is an error, so that none reaches a reader raw.
+published pages, equations carry numbers instead of labels, glued values stand in the text, and a first cell
+installs the package. A directive or role that this module does not know is an error, so that none reaches a
+reader raw.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from nbformat import NotebookNode
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from book._tools import formulas, glued
 from book._tools.places import BOOK, ROOT, notebooks, page_address, raw_address, repository
 
 ADMONITIONS = (
@@ -86,9 +88,11 @@ class _Page:
         self.path, self.ref = path, ref
         text = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
         labels = [match["label"] for match in _EQUATION.finditer(text)]
+        self.formulas = {block.label for block in formulas.blocks(text)}
         self.numbers = {label: number for number, label in enumerate(labels, start=1)}
         keys = [match["text"] for match in _ROLE.finditer(text) if match["name"].startswith("cite")]
         self.cited = sorted({key.strip() for group in keys for key in group.split(",")})
+        self.glued = dict(glued.made(notebook))
 
     def plain(self, markdown: str) -> str:
         """Translate a cell: first directives, outermost first, then what stands within a line."""
@@ -171,6 +175,7 @@ class _Page:
         text = _EQUATION.sub(lambda match: f"$$\n{match['latex']}\n\\tag{{{self.numbers[match['label']]}}}\n$$", text)
         text = _ROLE.sub(self._role, text)
         text = _INLINE_CODE.sub(keep, text)
+        text = re.sub(r"(?<=\]\()#(eq-[^)\s]+)(?=\))", self._link_to_equation, text)
         text = re.sub(r"(?<=\]\()(?![a-z]+:|#)([^)\s]+)(?=\))", self._link, text)
         return re.sub(r"\0(\d+)\0", lambda match: kept[int(match[1])], text)
 
@@ -180,6 +185,10 @@ class _Page:
         if file.suffix not in ("", ".md", ".ipynb"):
             return raw_address(file, self.ref)
         return page_address(file) + (f"#{anchor}" if anchor else "")
+
+    def _link_to_equation(self, match: re.Match[str]) -> str:
+        home = self.path if match[1] in self.formulas else _home_of_equation(match[1])
+        return f"{page_address(home)}#equation-{match[1]}"
 
     def _role(self, match: re.Match[str]) -> str:
         name, text = match["name"], match["text"]
@@ -192,6 +201,7 @@ class _Page:
             "cite:p": lambda: f"({_cited(text, '{authors}, {year}', '; ')})",
             "cite": lambda: f"({_cited(text, '{authors}, {year}', '; ')})",
             "math": lambda: f"${text}$",
+            "glue:text": lambda: self._glued(text),
             "sup": lambda: f"<sup>{text}</sup>",
             "sub": lambda: f"<sub>{text}</sub>",
         }
@@ -206,6 +216,12 @@ class _Page:
             return f"({self.numbers[label]})"
         home = _home_of_equation(label)
         return f"[({label.removeprefix('eq-')})]({page_address(home)}#equation-{label})"
+
+    def _glued(self, text: str) -> str:
+        name, _, form = text.partition(":")
+        if name not in self.glued:
+            raise ValueError(f"{self.path.name}: no cell glues {name!r}")
+        return glued.inserted(self.glued[name], form or "s")
 
     def _document(self, target: str, title: str) -> str:
         base = BOOK if target.startswith("/") else self.path.parent
@@ -246,7 +262,7 @@ def _title(file: Path) -> str:
 def _home_of_equation(label: str) -> Path:
     for path in notebooks():
         text = "\n\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
-        if any(match["label"] == label for match in _EQUATION.finditer(text)):
+        if any(block.label == label for block in formulas.blocks(text)):
             return path
     raise ValueError(f"no notebook holds the equation {label!r}")
 

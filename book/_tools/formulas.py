@@ -1,5 +1,8 @@
 """Display formulas of the book: find them, compare them with the registry, write them from it.
 
+A formula that its page cites has a number: its label stands behind it, ``$$ (eq-apa-aglu)``. One that its page does not
+cite has only a name to link to: the same label on a line of its own before it, ``(eq-apa-aglu)=``.
+
 ``python -m book._tools.formulas`` rewrites every labelled formula of every page from `companion.symbolic`.
 """
 
@@ -21,7 +24,10 @@ UNTESTED = "untested"
 
 PREFIX = "eq-"
 
-_BLOCK = re.compile(r"^\$\$\n(?P<latex>.*?)\n\$\$(?: \((?P<label>[^)\n]+)\))?$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    r"^(?:\((?P<target>eq-[^)\n]+)\)=\n)?\$\$\n(?P<latex>.*?)\n\$\$(?: \((?P<label>[^)\n]+)\))?$",
+    re.DOTALL | re.MULTILINE,
+)
 _FENCED_CODE = re.compile(r"^(?P<fence>`{3,})(?!\s*\{).*?^(?P=fence)`*\s*$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"(?<!`)(`{1,2})(?!`)(?:(?!\n\n).)+?(?<!`)\1(?!`)", re.DOTALL)
 _OTHER_WAYS = re.compile(
@@ -31,16 +37,17 @@ _OTHER_WAYS = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A display formula on a page: its label, if it has one, and its LaTeX."""
+    """A display formula on a page: its label, if it has one, its LaTeX, and whether it has a number."""
 
     label: str | None
     latex: str
+    numbered: bool
 
 
 def blocks(markdown: str) -> Iterator[Block]:
     """The display formulas in a piece of Markdown, in order."""
     for match in _BLOCK.finditer(_without_code(markdown)):
-        yield Block(match["label"], match["latex"])
+        yield Block(match["label"] or match["target"], match["latex"], numbered=match["label"] is not None)
 
 
 def faults(markdown: str) -> list[str]:
@@ -61,7 +68,12 @@ def faults(markdown: str) -> list[str]:
             found.append(f"the registry knows no formula for the label {block.label!r}")
         elif registered != block.latex:
             found.append(f"the page and the registry differ at {block.label!r}: {block.latex!r}, {registered!r}")
-    rest = _BLOCK.sub("", _without_code(markdown))
+    found += [
+        f"the formula {match['label']!r} has a number and a name to link to: one of the two"
+        for match in _BLOCK.finditer(_without_code(markdown))
+        if match["label"] and match["target"]
+    ]
+    rest = prose(markdown)
     if other := _OTHER_WAYS.search(rest):
         found.append(
             f"a display formula is written in another form than $$, LaTeX, $$ (label) on lines of their own: "
@@ -74,8 +86,11 @@ def rewritten(markdown: str) -> str:
     """The same Markdown, with the registry's LaTeX in every formula whose label the registry knows."""
 
     def block(match: re.Match[str]) -> str:
-        registered = _registered(match["label"]) if match["label"] else None
-        return match[0] if registered is None else f"$$\n{registered}\n$$ ({match['label']})"
+        label = match["label"] or match["target"]
+        registered = _registered(label) if label else None
+        if registered is None:
+            return match[0]
+        return markdown[match.start() : match.start("latex")] + registered + markdown[match.end("latex") : match.end()]
 
     return _BLOCK.sub(block, markdown)
 
@@ -103,6 +118,11 @@ def _registered(label: str) -> str | None:
         return symbolic.get(label.removeprefix(PREFIX)).latex()
     except KeyError:
         return None
+
+
+def prose(markdown: str) -> str:
+    """The Markdown without display formulas and code."""
+    return _BLOCK.sub("", _without_code(markdown))
 
 
 def _without_code(markdown: str) -> str:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import nbformat
 from nbformat import NotebookNode
 
-from book._tools import formulas
+from book._tools import form, formulas, glued
 from book._tools.execute import KERNEL, LANGUAGE
 from book._tools.outputs import Tolerance
 from book._tools.places import ROOT, notebooks, owner_and_name, project_files
@@ -58,6 +58,7 @@ def notebook_faults(notebook: NotebookNode) -> list[str]:
         _outputs,
         _comparison,
         _formulas,
+        glued.faults,
         _paths_in_outputs,
     )
     return [fault for check in checks for fault in check(notebook)]
@@ -233,7 +234,7 @@ def book_faults() -> list[str]:
     return [
         f"{path.relative_to(ROOT).as_posix()}: {fault}"
         for path in notebooks()
-        for fault in notebook_faults(_read(path))
+        for fault in notebook_faults(_read(path)) + form.faults(path, _read(path))
     ]
 
 

@@ -3,6 +3,7 @@
 - A page says ``{{ repository }}`` where the repository's address belongs, in code blocks too.
 - Jupyter Book puts Thebe's scripts on every page. The book does not use Thebe (its servers are too small for
   PyTorch), and the scripts fail with an error in the reader's browser.
+- The address of a formula stays when it loses its number: ``#equation-eq-apa-aglu`` with one and without.
 """
 
 from __future__ import annotations
@@ -25,8 +26,14 @@ def _remove_thebe(_app: Sphinx, _page: str, _template: str, context: dict[str, A
     ]
 
 
+def _keep_addresses(_app: Sphinx, document: Any) -> None:
+    for formula in document.findall(lambda node: node.tagname == "math_block"):
+        formula["ids"] += [f"equation-{name}" for name in formula["ids"] if name.startswith("eq-")]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("source-read", _insert_address)
+    app.connect("doctree-read", _keep_addresses)
     app.connect("html-page-context", _remove_thebe, priority=900)
     return {"parallel_read_safe": True}

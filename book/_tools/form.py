@@ -1,0 +1,106 @@
+"""The form of a mechanism's pages: how long they are, the box at the top of the first one, exercises.
+
+A page has this form if it is one of several on its mechanism, or has the box.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from nbformat import NotebookNode
+
+from book._tools import formulas
+from book._tools.places import BOOK
+
+MOST_WORDS, MOST_NUMBERS, MOST_CODE_CELLS = 3000, 12, 23
+"""Of one page: twenty-five minutes of reading."""
+
+BOX = "five-lines"
+"""The class of the box."""
+
+LINES = ("What changes in the neuron", "What it costs", "What we found", "Use it when", "Do not use it when")
+
+_BOX = re.compile(rf"^(?P<fence>:{{3,}})\{{admonition\}}[^\n]*\n:class: {BOX}\n(?P<lines>.*?)^(?P=fence)$", re.M | re.S)
+_LINE = re.compile(r"^- \*\*(.+?)\.?\*\*", re.MULTILINE)
+_EXERCISE = re.compile(r"^:{3,}\{admonition\} Exercise (?P<number>\d+) · [^★\n]+ (?P<level>★{1,3})$", re.MULTILINE)
+_ANY_EXERCISE = re.compile(r"^:class: exercise$", re.MULTILINE)
+_TYPED_NUMBER = re.compile(r"(?<![\w-])\d\S*")
+_NOT_TEXT = re.compile(r"\$[^$]+\$|\{[\w:]+\}`[^`]*`|`[^`]*`|\]\([^)]*\)")
+
+
+def faults(path: Path, notebook: NotebookNode) -> list[str]:
+    """What a page lacks of the form, one sentence a fault.
+
+    Parameters
+    ----------
+    path
+        Of the notebook, in the book.
+    notebook
+        As nbformat reads it.
+    """
+    text = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    first = path.stem.removesuffix("-derivation").removesuffix("-kernel")
+    several = path.parent == BOOK / "mechanisms" and len(list(path.parent.glob(f"{first}-*.ipynb"))) > 0
+    box = _BOX.search(text)
+    if not (several or box):
+        return []
+    found = _lengths(text, notebook) + _citations(text) + _exercises(path.stem, text, notebook)
+    if path.stem == first:
+        found += _box(box["lines"]) if box else ["the first page of a mechanism has no box of five lines"]
+    return found
+
+
+def words(markdown: str) -> int:
+    """How many words a reader reads: without code, display formulas, options and marks."""
+    text = re.sub(r"^:[\w-]+:.*$|^\([\w:.-]+\)=$", "", formulas.prose(markdown), flags=re.MULTILINE)
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
+
+
+def _lengths(text: str, notebook: NotebookNode) -> list[str]:
+    code = sum(cell.cell_type == "code" for cell in notebook.cells)
+    numbers = sum(block.numbered for block in formulas.blocks(text))
+    return [
+        f"the page has {count} {what}, allowed are {most}"
+        for what, count, most in (
+            ("words", words(text), MOST_WORDS),
+            ("numbered formulas", numbers, MOST_NUMBERS),
+            ("code cells", code, MOST_CODE_CELLS),
+        )
+        if count > most
+    ]
+
+
+def _citations(text: str) -> list[str]:
+    cited = set(re.findall(r"\{eq\}`([^`]+)`", text))
+    return [
+        f"the formula {block.label!r} has a number and is never cited: write ({block.label})= before it"
+        for block in formulas.blocks(text)
+        if block.numbered and block.label not in cited
+    ]
+
+
+def _box(lines: str) -> list[str]:
+    found = []
+    if tuple(_LINE.findall(lines)) != LINES:
+        found.append(f"the box has the lines {_LINE.findall(lines)}, wanted are {list(LINES)}")
+    if typed := _TYPED_NUMBER.search(_NOT_TEXT.sub("", lines)):
+        found.append(f"the box holds a number that no cell glues: {typed[0]!r}")
+    return found
+
+
+def _exercises(page: str, text: str, notebook: NotebookNode) -> list[str]:
+    exercises = list(_EXERCISE.finditer(text))
+    found = []
+    if len(exercises) != len(_ANY_EXERCISE.findall(text)):
+        found.append("an exercise's title is not of the form Exercise 1 · code ★")
+    if len(exercises) < 3 or {exercise["level"] for exercise in exercises} != {"★", "★★", "★★★"}:
+        found.append("the page has fewer than three exercises, or not all of the levels ★, ★★ and ★★★")
+    for number in (exercise["number"] for exercise in exercises):
+        cells = [cell for cell in notebook.cells if re.search(rf'\bcheck\("{page}-{number}"', cell.source)]
+        hidden = ["hide-cell" in cell.metadata.get("tags", []) for cell in cells]
+        if hidden != [False, True]:
+            found.append(f"exercise {number} wants a cell to start from and a hidden solution, each with a check")
+        elif "Right." not in str(cells[1].outputs):
+            found.append(f"the solution of exercise {number} is not right")
+    return found
