@@ -312,7 +312,7 @@ register(
     Partial(loss[n], x[n, i]),
     sign(x[n, i] - mean[n - 1, i]) / d,
     source=f"from {PAPER}, Eq. 6; the mean is a constant",
-    note="The same force at every distance. The published code takes the mean as a constant, too.",
+    note="The same force at every distance; also where the mean is read after its update, because it is a constant.",
 )
 register(
     "dnrt-arr-scale",
