@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from companion.cuda.rows import row_plan
+from companion.dnrt.means import follow
 from companion.dnrt.op import raa
 from companion.exercises import Exercise
 
@@ -59,31 +60,30 @@ def _shifted(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return x + (x * weight).sum(-1, keepdim=True) + bias
 
 
-def updated(means: Tensor, x: Tensor, target: Tensor, momentum: float) -> Tensor:
+def updated(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
     """μ_k ← (1 − m) μ_k + m x for every sample of class k, in the order of the batch."""
-    for sample, of_class in zip(x, target.tolist(), strict=True):
-        means[of_class] = (1 - momentum) * means[of_class] + momentum * sample
-    return means
+    seen = torch.ones(len(means), dtype=torch.bool)
+    return follow(x, target, means, seen, m, from_first=False).mean
 
 
 def batches() -> Iterator[tuple[Tensor, Tensor, Tensor, float]]:
     """means (K, d), x (N, d), target (N,) and m; first a batch in which no class comes twice."""
-    for seed, (target, momentum) in enumerate([([1, 0], 0.3), ([0, 2, 0, 0, 1, 2], 0.3), ([1, 1, 1, 3], 0.1)]):
-        yield _drawn(4, 3, seed=seed), _drawn(len(target), 3, seed=10 + seed), torch.tensor(target), momentum
+    for seed, (target, m) in enumerate([([1, 0], 0.3), ([0, 2, 0, 0, 1, 2], 0.3), ([1, 1, 1, 3], 0.1)]):
+        yield _drawn(4, 3, seed=seed), _drawn(len(target), 3, seed=10 + seed), torch.tensor(target), m
 
 
-def _once(means: Tensor, x: Tensor, target: Tensor, momentum: float) -> Tensor:
+def _once(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
     """One step for each class, to the mean of its samples."""
     for of_class in set(target.tolist()):
-        means[of_class] = (1 - momentum) * means[of_class] + momentum * x[target == of_class].mean(0)
+        means[of_class] = (1 - m) * means[of_class] + m * x[target == of_class].mean(0)
     return means
 
 
-def _last(means: Tensor, x: Tensor, target: Tensor, momentum: float) -> Tensor:
+def _last(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
     """All at once, each sample from the old mean: of a class, the last one stays."""
     old = means.clone()
     for sample, of_class in zip(x, target.tolist(), strict=True):
-        means[of_class] = (1 - momentum) * old[of_class] + momentum * sample
+        means[of_class] = (1 - m) * old[of_class] + m * sample
     return means
 
 
@@ -184,13 +184,9 @@ def deviations() -> Iterator[tuple[float]]:
 
 
 def distance(sigma: float) -> float:
-    """E|x − μ| of a normal x, by Gauss's quadrature on both sides of μ."""
-    return 2 * sigma * _half_moment()
-
-
-def _half_moment() -> float:
-    z = torch.linspace(0, 12, 200_001, dtype=torch.float64)
-    return torch.trapezoid(z * density(z), z).item()
+    """E|x − μ| of a normal x, by the trapezoidal rule."""
+    z = torch.linspace(0, 12, 20_001, dtype=torch.float64)
+    return 2 * sigma * torch.trapezoid(z * density(z), z).item()
 
 
 def distances() -> Iterator[tuple[float, float]]:
@@ -198,9 +194,9 @@ def distances() -> Iterator[tuple[float, float]]:
     return iter([(1.0, 0.1), (2.0, 0.1), (2.0, 0.5), (0.5, 1.0)])
 
 
-def moving_distance(sigma: float, momentum: float) -> float:
+def moving_distance(sigma: float, m: float) -> float:
     """E|x − mean| of a normal x that the mean has not seen; the mean weighs old samples m(1 − m)^r."""
-    weights = momentum * (1 - momentum) ** torch.arange(2000, dtype=torch.float64)
+    weights = m * (1 - m) ** torch.arange(2000, dtype=torch.float64)
     return distance(sigma) * math.sqrt(1 + weights.square().sum().item())
 
 
@@ -255,19 +251,17 @@ ON_THE_SECOND_PAGE = (
         distances,
         mistakes={
             "That is the distance to the true mean; the moving mean has a spread of its own.": (
-                lambda sigma, momentum: distance(sigma)
+                lambda sigma, m: distance(sigma)
             ),
             "That is how far the moving mean is from the true one; x has its own spread besides.": (
-                lambda sigma, momentum: distance(sigma) * math.sqrt(momentum / (2 - momentum))
+                lambda sigma, m: distance(sigma) * math.sqrt(m / (2 - m))
             ),
             "Variances add up, and the distance goes with their root.": (
-                lambda sigma, momentum: distance(sigma) * 2 / (2 - momentum)
+                lambda sigma, m: distance(sigma) * 2 / (2 - m)
             ),
-            "Distances do not add up; variances do.": (
-                lambda sigma, momentum: distance(sigma) * (1 + math.sqrt(momentum / (2 - momentum)))
-            ),
+            "Distances do not add up; variances do.": (lambda sigma, m: distance(sigma) * (1 + math.sqrt(m / (2 - m)))),
             "Only the newest sample's share of the mean was counted; the older ones move it too.": (
-                lambda sigma, momentum: distance(sigma) * math.sqrt(1 + momentum**2)
+                lambda sigma, m: distance(sigma) * math.sqrt(1 + m**2)
             ),
         },
     ),

@@ -1,0 +1,235 @@
+"""Right answers are right in any form, every listed mistake gets its own words, and no word gives the answer away."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+import torch
+from torch import Tensor, nn
+
+from companion import exercises, symbolic
+from companion.dnrt import formulas
+from companion.dnrt.layers import ARR
+from companion.exercises import NO_ANSWER, Exercise, check
+from companion.functional import raa
+from tests.together import together
+
+ALL = exercises.exercises()
+NUMBERS = [name for name, exercise in ALL.items() if exercise.points is None]
+FUNCTIONS = [name for name, exercise in ALL.items() if exercise.points is not None]
+
+
+def answer_of(function: Callable[..., Any], name: str) -> Any:
+    """What a reader hands in: the function, or its value where a number is asked for."""
+    return function() if name in NUMBERS else function
+
+
+def means_by_a_loop(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
+    for i, k in enumerate(target):
+        means[k] += m * (x[i] - means[k])
+    return means
+
+
+def means_by_the_module(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
+    arr = ARR(len(means), means.shape[1], momentum=m, init="zero")
+    arr.mean.copy_(means)
+    arr(x, target)
+    return arr.mean.to(means)
+
+
+class Tokens(nn.Module):
+    """A module that is asked like a function."""
+
+    def forward(self, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        u = x + x @ w[:, None] + b
+        return x * (1 + torch.erf(u / 2**0.5)) / 2
+
+
+sigma, m, some = sympy.Symbol("sigma", positive=True), sympy.Symbol("m"), sympy.Symbol("some")
+mean_distance = sigma * sympy.sqrt(2 / sympy.pi)
+other_slope = symbolic.get("dnrt-jacobian").rhs
+u_i = formulas.x[formulas.i] + formulas.c
+
+RIGHT: dict[str, list[Any]] = {
+    "dnrt-1": [-2, -2.0, torch.tensor(-2), torch.tensor([-2.0]), np.float32(-2), sympy.Integer(-2), Fraction(-2)],
+    "dnrt-2": [
+        raa,
+        lambda x, w, b: nn.functional.gelu(x + x @ w[:, None] + b) / (1 + (x @ w[:, None] + b) / x),
+        Tokens(),
+    ],
+    "dnrt-3": [means_by_a_loop, means_by_the_module],
+    "dnrt-derivation-1": [
+        other_slope,
+        formulas.w[formulas.j] * formulas.x[formulas.i] * formulas.slope(u_i),
+        formulas.w[formulas.j] * formulas.x[formulas.i] * sympy.exp(-(u_i**2) / 2) / sympy.sqrt(2 * sympy.pi),
+        lambda x, w, b, i, j: w[j] * x[i] * math.exp(-((x[i] + x @ w + b) ** 2) / 2) / math.sqrt(2 * math.pi),
+    ],
+    "dnrt-derivation-2": [mean_distance, lambda s: s * (2 / math.pi) ** 0.5],
+    "dnrt-derivation-3": [mean_distance * sympy.sqrt(2 / (2 - m)), lambda s, m: s * math.sqrt(4 / math.pi / (2 - m))],
+    "dnrt-derivation-4": [44, torch.tensor(44), sympy.ceiling(sympy.log(0.01) / sympy.log(0.9))],
+    "dnrt-kernel-1": [4, 4.0],
+    "dnrt-kernel-2": [3, 768 // 8 / 32],
+    "dnrt-kernel-3": [
+        lambda g, x, c: (
+            torch.einsum("nd,nd,nd->n", g, x, torch.exp(-((x + c[:, None]) ** 2) / 2)) / math.sqrt(2 * math.pi)
+        )
+    ],
+}
+
+
+def test_every_exercise_has_right_answers_here() -> None:
+    assert list(RIGHT) == list(ALL)
+
+
+@together("name", ALL)
+def test_a_right_answer_is_right_in_any_form(name: str) -> None:
+    for answer in RIGHT[name]:
+        verdict = check(name, answer)
+        assert verdict, (answer, verdict)
+        assert repr(verdict) == "Right."
+
+
+@together("name", ALL)
+def test_every_known_mistake_gets_its_own_words(name: str) -> None:
+    assert ALL[name].mistakes
+    for words, mistake in ALL[name].mistakes.items():
+        verdict = check(name, answer_of(mistake, name))
+        assert not verdict
+        assert verdict.text == words
+
+
+@together("name", ALL)
+def test_any_other_answer_is_wrong(name: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    draw = lambda: 100 * torch.rand((), generator=generator).item() + 0.1234  # noqa: E731
+    for _ in range(5):
+        number = draw()
+        reference = ALL[name].reference
+
+        def shifted(*arguments: Any, number: float = number, reference: Any = reference) -> Any:
+            return reference(*arguments) + torch.as_tensor(arguments[0]).abs().max() + number
+
+        verdict = check(name, number if name in NUMBERS else shifted)
+        assert not verdict
+        assert verdict.text not in ALL[name].mistakes
+
+
+@together("name", NUMBERS)
+def test_no_word_holds_the_number(name: str) -> None:
+    right = ALL[name].reference()
+    answers = [*(mistake() for mistake in ALL[name].mistakes.values()), None, "a", math.nan, 1e9, -1e9, right * 1.001]
+    answers += [right * factor for factor in (-1, 2, -2, 0.5, 3, 1 / 3, 4, 0.25, 10, 0.1)] + [right + 1, right - 1]
+    for answer in answers:
+        verdict = check(name, answer)
+        assert not verdict
+        assert abs(right) not in {float(number) for number in re.findall(r"\d+(?:\.\d+)?", verdict.text)}, verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "words"),
+    [
+        ("dnrt-1", ..., NO_ANSWER),
+        ("dnrt-1", None, NO_ANSWER),
+        ("dnrt-2", lambda x, w, b: ..., NO_ANSWER),
+        ("dnrt-1", 2, "The sign is wrong."),
+        ("dnrt-1", -4, "It is twice as large as it should be."),
+        ("dnrt-1", 1, "The sign is wrong. It is half of what it should be."),
+        ("dnrt-1", 7, "It is too large."),
+        ("dnrt-1", -7, "It is too small."),
+        ("dnrt-1", -2.001, "It is near and not exact: was something rounded or approximated?"),
+        ("dnrt-1", math.nan, "It is NaN."),
+        ("dnrt-1", torch.zeros(3), "Its shape is (3,); asked is one number."),
+        ("dnrt-1", "two", "This is of type str; asked is a number."),
+        ("dnrt-1", True, "It gives a bool; asked is a number or a tensor."),
+        ("dnrt-1", lambda: -2, "This is a function; asked is a number."),
+        ("dnrt-derivation-4", 45, "It is one too large."),
+        ("dnrt-2", 3, "This is of type int; asked is a function of (x, weight, bias)."),
+        ("dnrt-2", lambda x, w, b: nn.functional.gelu(x), "It is right where weight is 0 and wrong elsewhere."),
+        ("dnrt-2", lambda x: x, "It does not take 3 arguments; asked is a function of (x, weight, bias)."),
+        ("dnrt-2", lambda x, w, b: 1 / 0, "It fails with ZeroDivisionError: division by zero"),
+        ("dnrt-2", lambda x, w, b: None, "It returns None: is there a return?"),
+        ("dnrt-2", lambda x, w, b: [x], "It gives a list; asked is a number or a tensor."),
+        ("dnrt-2", lambda x, w, b: raa(x, w, b).mT, "It is transposed: its shape is (2, 4, 3), asked is (2, 3, 4)."),
+        (
+            "dnrt-2",
+            lambda x, w, b: raa(x, w, b)[None],
+            "Its shape is (1, 2, 3, 4); asked is (2, 3, 4), with or without a dimension of size one.",
+        ),
+        ("dnrt-2", lambda x, w, b: raa(x, w, b).sum(-1), "Its shape is (2, 3); asked is (2, 3, 4)."),
+        (
+            "dnrt-2",
+            lambda x, w, b: raa(x, w, b).float(),
+            "Its dtype is torch.float32; asked is torch.float64, that of the arguments.",
+        ),
+        ("dnrt-2", lambda x, w, b: -raa(x, w, b), "The sign is wrong."),
+        ("dnrt-2", lambda x, w, b: 1.3 * raa(x, w, b), "It is right up to a constant factor."),
+        ("dnrt-2", lambda x, w, b: raa(x, w, b) + 1, "It is off by the same amount everywhere."),
+        ("dnrt-2", lambda x, w, b: x * raa(x, w, b), "There is a factor too many: x."),
+        ("dnrt-2", lambda x, w, b: raa(x, w, b) / len(w), "A factor is missing: the size of dimension 2 of x."),
+        ("dnrt-2", lambda x, w, b: raa(x, w, b) * (0 / w.sum() + 1), "It is NaN where weight is 0."),
+        (
+            "dnrt-2",
+            lambda x, w, b: raa(x, w, b, gate=lambda u: torch.sigmoid(1.5957691216 * (u + 0.044715 * u**3))),
+            "It is near and not exact: was something rounded or approximated?",
+        ),
+        ("dnrt-2", lambda x, w, b: x.cos(), "It is wrong at every point tried: 0 of 164 numbers are right."),
+        ("dnrt-derivation-2", mean_distance / sigma, "A factor is missing: sigma."),
+        ("dnrt-derivation-2", -mean_distance * sigma, "There is a factor too many: sigma. And the sign is wrong."),
+        ("dnrt-derivation-2", 2 * mean_distance, "It is twice as large as it should be."),
+        ("dnrt-derivation-2", mean_distance / sympy.sqrt(sigma), "A factor is missing: the square root of sigma."),
+        ("dnrt-derivation-2", mean_distance + sigma - 1, "It is right where sigma is 1 and wrong elsewhere."),
+        ("dnrt-derivation-2", some, "The formula has the symbol some; it may have sigma."),
+        (
+            "dnrt-kernel-3",
+            lambda g, x, c: (g * x * torch.exp(-((x + c[:, None]) ** 2) / 2)).sum(1),
+            "It is too large by the square root of two pi.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(name: str, answer: Any, words: str) -> None:
+    verdict = check(name, answer)
+    assert not verdict
+    assert repr(verdict) == words
+
+
+def test_an_answer_may_change_its_arguments() -> None:
+    def in_place(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        y = raa(x, w, b)
+        x.zero_()
+        return y
+
+    assert check("dnrt-2", in_place)
+
+
+def test_an_unknown_exercise_is_told_those_of_its_page() -> None:
+    with pytest.raises(
+        ValueError, match=r"id: got 'dnrt-kernel-9', allowed are dnrt-kernel-1, dnrt-kernel-2, dnrt-ke\S+$"
+    ):
+        check("dnrt-kernel-9", 1)
+    with pytest.raises(ValueError, match=r"allowed are .*dnrt-1, .*dnrt-derivation-1"):
+        check("nothing", 1)
+
+
+@together("name", FUNCTIONS)
+def test_sizes_and_values_differ_from_point_to_point(name: str) -> None:
+    points = list(ALL[name].points())  # type: ignore[misc]
+    assert len(points) >= 3
+    for one, other in zip(points, ALL[name].points(), strict=True):  # type: ignore[misc]
+        assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in zip(one, other, strict=True))
+
+
+def test_ids_belong_to_pages_of_their_rooms() -> None:
+    from companion import rooms
+
+    for room, module in rooms.modules("exercises").items():
+        for exercise in module.EXERCISES:
+            assert isinstance(exercise, Exercise)
+            assert re.fullmatch(rf"{room}(?:-derivation|-kernel)?-\d+", exercise.id)
+    assert len(ALL) == sum(len(module.EXERCISES) for module in rooms.modules("exercises").values())
