@@ -28,6 +28,7 @@ from companion import rooms
 
 __all__ = [
     "AnyFunction",
+    "Expected",
     "Formula",
     "Holds",
     "Partial",
@@ -121,6 +122,16 @@ class AnyFunction(sympy.Function):  # type: ignore[misc]
         name = self.printed if exp is None else f"{self.printed}^{{{exp}}}"
         argument = printer._print(self.args[0])
         return rf"{name}\left({argument}\right)" if "frac" in argument else f"{name}({argument})"
+
+
+class Expected(sympy.Expr):  # type: ignore[misc]
+    """An expected value over all Z, which are independent and standard normal."""
+
+    is_commutative = True
+    is_real = True
+
+    def _latex(self, printer: Any) -> str:
+        return rf"\operatorname{{E}}\left[{printer._print(self.args[0])}\right]"
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ import pytest
 import sympy
 
 from companion import symbolic
-from companion.dac.formulas import Expected
 from companion.rooms import ROOMS, modules
-from companion.symbolic import AnyFunction, Holds, Partial
+from companion.symbolic import AnyFunction, Expected, Holds, Partial
 from tests.together import together
 
 
@@ -106,11 +105,12 @@ class LatexReader:
 
     def sum_over(self, index: str, low: str, high: str) -> mpmath.mpf:
         """Read the product behind a sum sign once for each value of the index."""
-        behind, total, outside = self.tokens, mpmath.mpf(0), self.indices
+        behind, total, outside, names = self.tokens, mpmath.mpf(0), self.indices, self.names
         for value in range(self.index(low), self.index(high) + 1):
             self.tokens, self.indices = list(behind), outside | {index: value}
+            self.names = names | {index: mpmath.mpf(value)}
             total += self.product()
-        self.indices = outside
+        self.indices, self.names = outside, names
         return total
 
     def atom(self) -> mpmath.mpf:
@@ -170,7 +170,7 @@ INDICES = {"i": 2, "j": 1, "d": 3, "D": 2, "M": 2, "C": 2}
 # A layer with two outputs and three inputs, and what else its formulas count.
 INDICES |= {"n": 2, "m": 3, "N": 2, "K": 3, "W": 2, "P": 4, "L": 3, "A": 5, "B": 7, "H": 9}
 INDICES |= {"k": 1, "l": 1, "h": 2, "v": 3, "p": 1, "q": 2}
-VALUES = {"z": -0.8, "kappa": 1.3, "lambda": 0.7, "x": 0.4, "beta": -1.5, "a": 0.3, "t": 0.6, "p": 0.2}
+VALUES = {"z": -0.8, "kappa": 1.3, "lambda": 0.7, "x": 0.4, "beta": -1.5, "a": 0.3, "t": 0.6, "p": 0.2, "m": 0.1}
 
 
 def readable_sides() -> list[tuple[str, sympy.Expr, bool]]:
@@ -212,7 +212,7 @@ STAND_INS = {each.__name__: logistic_slope if each.slope is None else logistic f
 
 
 def is_size(symbol: sympy.Symbol) -> bool:
-    """Whether it is an index or a size. The letter p is a probability elsewhere."""
+    """Whether it is an index or a size. Elsewhere the letter p is a probability, and m a momentum."""
     return symbol.name in INDICES and (symbol.is_integer or symbol.name not in VALUES)
 
 

@@ -29,13 +29,12 @@ from sympy import (
     sign,
 )
 
-from companion.symbolic import AnyFunction, Holds, Partial, function, register
+from companion.symbolic import AnyFunction, Expected, Holds, Partial, function, register
 from companion.vocabulary import Vocabulary
 
 __all__ = [
     "Activation",
     "ActivationSlope",
-    "Expected",
     "K",
     "L",
     "Loss",
@@ -79,16 +78,6 @@ class Activation(AnyFunction):
 
     printed = r"\varphi"
     slope = ActivationSlope
-
-
-class Expected(sympy.Expr):  # type: ignore[misc]
-    """An expected value over all Z, which are independent and standard normal; see `expected`."""
-
-    is_commutative = True
-    is_real = True
-
-    def _latex(self, printer: Any) -> str:
-        return rf"\operatorname{{E}}\left[{printer._print(self.args[0])}\right]"
 
 
 phi, slope = Activation, ActivationSlope

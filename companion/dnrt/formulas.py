@@ -1,4 +1,4 @@
-"""The mathematics of RAA, registered formula by formula.
+"""The mathematics of RAA and ARR, registered formula by formula.
 
 "The paper" is Qiu et al.: Dynamic Neural Response Tuning (2024). Formulas with its equation numbers stand in the paper.
 The others are derived here. The tests check every one, the paper's included.
@@ -6,17 +6,66 @@ The others are derived here. The tests check every one, the paper's included.
 A vector has d elements x_1, …, x_d. The gate s is any function that has a derivative; the paper's is Φ. Names that
 depend on the vector (the offset c, the output y_i) are symbols, so that a page shows them as names; `written_out`
 replaces them by what they stand for.
+
+ARR speaks of the samples of one class, in the order in which they come: x_{n,i} is element i of the n-th, and μ_{n,i}
+the moving mean after it. σ is the deviation within a class, Δ the distance of two classes.
 """
 
 from typing import Any
 
 import sympy
-from sympy import KroneckerDelta, Rational, Sum, erfc, exp, pi, sqrt
+from sympy import (
+    Abs,
+    Derivative,
+    Eq,
+    Integral,
+    KroneckerDelta,
+    Limit,
+    Ne,
+    Piecewise,
+    Rational,
+    Sum,
+    erfc,
+    exp,
+    log,
+    oo,
+    pi,
+    sign,
+    sqrt,
+)
 
-from companion.symbolic import AnyFunction, Partial, function, register
+from companion.symbolic import AnyFunction, Expected, Partial, function, register
 from companion.vocabulary import Vocabulary
 
-__all__ = ["H", "L", "alpha", "b", "c", "d", "g", "h", "i", "j", "s", "slope", "v", "w", "written_out", "x", "y", "z"]
+__all__ = [
+    "C",
+    "H",
+    "L",
+    "Z",
+    "alpha",
+    "b",
+    "c",
+    "d",
+    "deviation",
+    "g",
+    "h",
+    "i",
+    "j",
+    "k",
+    "m",
+    "mean",
+    "n",
+    "q",
+    "s",
+    "slope",
+    "u",
+    "v",
+    "w",
+    "written_out",
+    "x",
+    "y",
+    "z",
+]
 
 PAPER = "Qiu et al. 2024"
 
@@ -36,10 +85,16 @@ class Gate(AnyFunction):
 
 s, slope = Gate, Slope
 i, j, k = (sympy.Symbol(name, integer=True, positive=True) for name in "ijk")
-d = sympy.Symbol("d", integer=True, positive=True)
+d, C = (sympy.Symbol(name, integer=True, positive=True) for name in "dC")
+n, q = (sympy.Symbol(name, integer=True, nonnegative=True) for name in "nq")
+m, deviation, scale = (sympy.Symbol(name, positive=True) for name in ("m", r"\sigma", r"\rho"))
 x, w, y, g, h = (sympy.IndexedBase(name, real=True) for name in "xwygh")
 b, c, H, v, alpha, z = (sympy.Symbol(name, real=True) for name in ("b", "c", "H", "v", "alpha", "z"))
 L = sympy.Symbol(r"\mathcal{L}", real=True)
+V, a, p, r, u = (sympy.IndexedBase(name, real=True) for name in "Vapru")
+b_tilde = sympy.Symbol(r"\tilde{b}", real=True)
+mean, loss, mean_next = (sympy.IndexedBase(name, real=True) for name in (r"\mu", r"\ell", r"\mu^{*}"))
+Z = sympy.Symbol("Z", real=True)
 
 normal = function("normal", z, printed=r"\Phi")
 density = function("normal_density", z, printed=r"\phi")
@@ -48,7 +103,7 @@ density = function("normal_density", z, printed=r"\phi")
 words = Vocabulary()
 
 
-def written_out(expression: Any, count: int) -> Any:
+def written_out(expression: Any, count: int, given: Any = None) -> Any:
     """Write an expression out for a vector of so many elements.
 
     Parameters
@@ -56,32 +111,35 @@ def written_out(expression: Any, count: int) -> Any:
     expression : sympy.Expr
         For example one side of a formula, with numbers for its free indices.
     count : int
-        d.
+        d, and as many inputs of the layer before.
+    given : sympy.Eq, optional
+        What a vector is, for example the condition of a formula.
 
     Returns
     -------
     sympy.Expr
-        An expression in x_1, …, x_d, the weights and b. The gate and the upstream gradient g stay as they are.
+        An expression in x_1, …, x_d, the weights and b; moving means in the samples and μ_0. The gate and the upstream
+        gradient g stay as they are.
 
     Examples
     --------
     >>> written_out(y[1], 2)
     Gate(b + w[1]*x[1] + w[2]*x[2] + x[1])*x[1]
     """
-    return words.written_out(expression, {d: count})
+    return words.written_out(expression, {d: count, C: count}, given)
 
 
-# --- gates ------------------------------------------------------------------------------------------------------
+# --- gates ----------------------------------------------------------------------------------------------------------
 
 register("dnrt-normal", normal(z), erfc(-z / sqrt(2)) / 2, source=f"{PAPER}, after Eq. 1", definition=True)
 register("dnrt-normal-density", density(z), exp(-(z**2) / 2) / sqrt(2 * pi), source="its derivative", definition=True)
-register("dnrt-normal-slope", sympy.Derivative(normal(z), z), density(z), source="from the definitions")
+register("dnrt-normal-slope", Derivative(normal(z), z), density(z), source="from the definitions")
 register("dnrt-normal-symmetry", normal(-z), 1 - normal(z), source="from the definition")
 register("dnrt-normal-half", normal(0), Rational(1, 2), source="from the definition")
 gelu = function("gelu", z, printed=r"\operatorname{GELU}")
 register("dnrt-gelu", gelu(z), z * normal(z), source=f"{PAPER}, Eq. 1", definition=True)
 
-# --- three versions: a number, a line for each element, an offset for the whole vector --------------------------------
+# --- three versions: a number, a line for each element, an offset for the whole vector ------------------------------
 
 shifted = function("raa_number", z, alpha, printed=r"\operatorname{RAA}")
 register(
@@ -94,11 +152,11 @@ register(
 )
 register(
     "dnrt-raa-number-slope",
-    sympy.Derivative(shifted(z, alpha), z),
+    Derivative(shifted(z, alpha), z),
     s(z + alpha) + z * slope(z + alpha),
     source="from Eq. 2",
 )
-register("dnrt-raa-number-alpha", sympy.Derivative(shifted(z, alpha), alpha), z * slope(z + alpha), source="from Eq. 2")
+register("dnrt-raa-number-alpha", Derivative(shifted(z, alpha), alpha), z * slope(z + alpha), source="from Eq. 2")
 
 element = function("raa_element", z, v, b, printed=r"\operatorname{RAA}")
 _line = z + (v * z + b)
@@ -112,17 +170,17 @@ register(
 )
 register(
     "dnrt-raa-element-slope",
-    sympy.Derivative(element(z, v, b), z),
+    Derivative(element(z, v, b), z),
     s(_line) + (1 + v) * z * slope(_line),
     source="from Eq. 3",
 )
-register("dnrt-raa-element-weight", sympy.Derivative(element(z, v, b), v), z**2 * slope(_line), source="from Eq. 3")
-register("dnrt-raa-element-bias", sympy.Derivative(element(z, v, b), b), z * slope(_line), source="from Eq. 3")
+register("dnrt-raa-element-weight", Derivative(element(z, v, b), v), z**2 * slope(_line), source="from Eq. 3")
+register("dnrt-raa-element-bias", Derivative(element(z, v, b), b), z * slope(_line), source="from Eq. 3")
 
 words.define("dnrt-offset", c, Sum(w[k] * x[k], (k, 1, d)) + b, source=f"{PAPER}, Eq. 4")
 words.define("dnrt-raa", y[i], x[i] * s(x[i] + c), source=f"{PAPER}, Eq. 4")
 
-# --- its gradients ------------------------------------------------------------------------------------------------
+# --- its gradients --------------------------------------------------------------------------------------------------
 
 words.name(L, Sum(g[k] * y[k], (k, 1, d)))  # any loss with the upstream gradient g gives the same derivatives
 register(
@@ -141,3 +199,242 @@ register(
 )
 register("dnrt-gradient-weight", Partial(L, w[j]), x[j] * H, source=f"from {PAPER}, Eq. 4; chain rule")
 register("dnrt-gradient-bias", Partial(L, b), H, source=f"from {PAPER}, Eq. 4; chain rule")
+
+# --- what the offset does -------------------------------------------------------------------------------------------
+
+activation = function("dnrt_activation", z, printed="A")
+register("dnrt-activation", activation(z), z * s(z), source=f"{PAPER}, Eq. 1, for any gate", definition=True)
+register(
+    "dnrt-split",
+    y[i],
+    activation(x[i] + c) - c * s(x[i] + c),
+    source="from Eq. 4: x = (x + c) − c",
+    note="The activation, shifted, less c times the gate: the second part is what no bias before it can make.",
+)
+register(
+    "dnrt-element-split",
+    element(z, v, b),
+    (activation(_line) - b * s(_line)) / (1 + v),
+    condition=Ne(v, -1),
+    source="from Eq. 3",
+    note="With b = 0 it is A, its input stretched by 1 + v and its output shrunk by as much.",
+)
+register(
+    "dnrt-element-line",
+    element(z, -1, b),
+    z * s(b),
+    source="from Eq. 3",
+    note="At v = −1 the gate no longer looks at z: a straight line. Below, it opens for small z.",
+)
+register(
+    "dnrt-offset-slope",
+    Partial(y[i], c),
+    x[i] * slope(x[i] + c),
+    source=f"from {PAPER}, Eq. 4",
+    note="It has the sign of x_i: a larger offset moves every element away from zero.",
+)
+_gelu_shifted = z * normal(z + alpha)
+register("dnrt-closed", Limit(_gelu_shifted, alpha, -oo), 0, source="from the definition of Φ")
+register("dnrt-open", Limit(_gelu_shifted, alpha, oo), z, source="from the definition of Φ")
+register(
+    "dnrt-half-open",
+    shifted(-alpha, alpha),
+    -alpha * s(0),
+    source="from Eq. 2",
+    note="GELU never falls below −0.17. With an offset of 4, RAA is −2 at −4.",
+)
+register(
+    "dnrt-gate-growth",
+    Derivative(log(normal(z)), z),
+    density(z) / normal(z),
+    source="from the definitions",
+    note="It falls in z. So a larger offset multiplies the smaller of two gates by more.",
+)
+
+# --- behind a linear layer: x = Vp + a with C inputs p --------------------------------------------------------------
+
+_linear = Eq(x[i], a[i] + Sum(V[i, k] * p[k], (k, 1, C)))
+words.define("dnrt-glu-direction", r[k], Sum(w[j] * V[j, k], (j, 1, d)), source="a name")
+words.define("dnrt-glu-bias", b_tilde, Sum(w[j] * a[j], (j, 1, d)) + b, source="a name")
+register(
+    "dnrt-glu-offset",
+    c,
+    b_tilde + Sum(r[k] * p[k], (k, 1, C)),
+    condition=_linear,
+    source="from Eq. 4",
+    note="C + 1 numbers decide over the offset, however many elements x has.",
+)
+register(
+    "dnrt-glu",
+    y[i],
+    x[i] * s(a[i] + b_tilde + Sum((r[k] + V[i, k]) * p[k], (k, 1, C))),
+    condition=_linear,
+    source="from Eq. 4",
+    note="A gated linear unit whose gate has the value's matrix, the same vector r added to every row.",
+)
+
+# --- ARR: the moving mean of a class --------------------------------------------------------------------------------
+
+words.name(mean[n, i], Piecewise((mean[0, i], Eq(n, 0)), ((1 - m) * mean[n - 1, i] + m * x[n, i], True)))
+register(
+    "dnrt-arr-update",
+    mean[n, i],
+    (1 - m) * mean[n - 1, i] + m * x[n, i],
+    source=f"{PAPER}, Eq. 5",
+)
+register(
+    "dnrt-arr-mean",
+    mean[n, i],
+    (1 - m) ** n * mean[0, i] + Sum(m * (1 - m) ** (n - q) * x[q, i], (q, 1, n)),
+    source="from Eq. 5, by induction",
+)
+register(
+    "dnrt-arr-weights",
+    Sum(m * (1 - m) ** (n - q), (q, 1, n)),
+    1 - (1 - m) ** n,
+    source="a geometric sum",
+    note="A mean that starts at zero is too small by (1 − m)^n of itself.",
+)
+words.define(
+    "dnrt-arr-loss",
+    loss[n],
+    Sum(Abs(x[n, j] - mean[n - 1, j]), (j, 1, d)) / d,
+    source=f"{PAPER}, Eq. 6",
+)
+register(
+    "dnrt-arr-after",
+    Sum(Abs(x[n, j] - mean[n, j]), (j, 1, d)) / d,
+    (1 - m) * loss[n],
+    source="from Eq. 5; the published code reads the mean after its update",
+)
+register(
+    "dnrt-arr-gradient",
+    Partial(loss[n], x[n, i]),
+    sign(x[n, i] - mean[n - 1, i]) / d,
+    source=f"from {PAPER}, Eq. 6; the mean is a constant",
+    note="The same force at every distance; also where the mean is read after its update, because it is a constant.",
+)
+register(
+    "dnrt-arr-scale",
+    Sum(Abs(scale * x[n, j] - scale * mean[n - 1, j]), (j, 1, d)) / d,
+    scale * loss[n],
+    source="from Eq. 6",
+    note="Smaller responses have a smaller loss, whatever they tell of the classes.",
+)
+
+# --- ARR where the responses of a class are normal, or drift, or are skewed -----------------------------------------
+
+_mean, _x, _a = sympy.Symbol(r"\mu", real=True), sympy.Symbol("x", real=True), sympy.Symbol("a", positive=True)
+_drift, _v = sympy.Symbol("\\delta", real=True), sympy.Symbol("v", positive=True)
+_per_deviation = sqrt(2 / pi)
+register(
+    "dnrt-arr-spread",
+    Expected(Abs(_x - _mean)),
+    deviation * _per_deviation,
+    condition=Eq(_x, _mean + deviation * Z),
+    source="the mean of |Z| for a standard normal Z",
+    note="With an exact mean and normal responses the loss is the mean deviation of the channels, times 0.798.",
+)
+register(
+    "dnrt-arr-variance",
+    _v,
+    m * deviation**2 / (2 - m),
+    steps=(Sum(m**2 * (1 - m) ** (2 * q) * deviation**2, (q, 0, oo)),),
+    source="from the closed form of the mean; independent samples, many of them",
+    note="v is the variance of the moving mean.",
+)
+register(
+    "dnrt-arr-distance",
+    Expected(Abs(_x - _mean)),
+    2 * deviation / sqrt(pi * (2 - m)),
+    steps=(sqrt(deviation**2 + _v) * _per_deviation,),
+    condition=Eq(_v, m * deviation**2 / (2 - m)),
+    source="x − μ has the variance σ² + v where the mean is read before its update",
+)
+register(
+    "dnrt-arr-lag",
+    Sum(m * (1 - m) ** q * (1 + q) * _drift, (q, 0, oo)),
+    _drift / m,
+    source="from the closed form; every sample of the class is δ further than the one before",
+    note="How far the mean that is read before its update is behind.",
+)
+register(
+    "dnrt-arr-lag-after",
+    Sum(m * (1 - m) ** q * q * _drift, (q, 0, oo)),
+    (1 - m) * _drift / m,
+    source="from the closed form",
+    note="How far the mean is behind after its update.",
+)
+_density = exp(-_x)
+register(
+    "dnrt-arr-skewed",
+    Integral(Abs(_x - _a) * _density, (_x, 0, oo)),
+    _a - 1 + 2 * exp(-_a),
+    source="integration; responses with the exponential law, whose mean is 1",
+)
+register(
+    "dnrt-arr-skewed-slope",
+    Derivative(_a - 1 + 2 * exp(-_a), _a),
+    1 - 2 * exp(-_a),
+    source="differentiation",
+    note="Zero at the median, ln 2. At the mean it is 1 − 2/e = 0.264, and pushes the responses up.",
+)
+
+# --- two classes at ±Δ/2 --------------------------------------------------------------------------------------------
+
+_distance = sympy.Symbol(r"\Delta", positive=True)
+_distances, _deviations = (sympy.IndexedBase(name, positive=True) for name in (r"\Delta", r"\sigma"))
+error = function("dnrt_error", _distance, deviation, printed=r"\operatorname{error}")
+register(
+    "dnrt-arr-error",
+    error(_distance, deviation),
+    normal(-_distance / (2 * deviation)),
+    source="the normal law beyond the middle; both classes equally frequent",
+    definition=True,
+)
+register(
+    "dnrt-arr-error-scale",
+    error(scale * _distance, scale * deviation),
+    error(_distance, deviation),
+    source="from the definition",
+)
+register(
+    "dnrt-arr-channels",
+    Sum(Expected(Abs(u[j] * _deviations[j] * Z)), (j, 1, d)) / d,
+    _per_deviation * Sum(Abs(u[j]) * _deviations[j], (j, 1, d)) / d,
+    source="from the mean of |Z|; channel j is scaled by u_j",
+    note="A lasso on the scales: each pays for the spread that it carries.",
+)
+register(
+    "dnrt-arr-fisher",
+    Sum(u[j] ** 2 * _deviations[j] ** 2, (j, 1, d)),
+    Sum(u[j] * _distances[j], (j, 1, d)) ** 2 / Sum(_distances[j] ** 2 / _deviations[j] ** 2, (j, 1, d)),
+    relation="≥",
+    source="Cauchy's inequality; equal where u_j is proportional to Δ_j/σ_j²",
+    note="Of all sums that hold the classes as far apart, Fisher's has the smallest deviation.",
+)
+
+# --- the centre loss of Wen et al. (2016) ---------------------------------------------------------------------------
+
+CENTRE = "Wen et al. 2016"
+_centre_loss = sympy.IndexedBase(r"\mathcal{C}", real=True)
+words.define(
+    "dnrt-centre-loss", _centre_loss[n], Sum((x[n, j] - mean[0, j]) ** 2, (j, 1, d)) / 2, source=f"{CENTRE}, Eq. 2"
+)
+register(
+    "dnrt-centre-gradient",
+    Partial(_centre_loss[n], x[n, i]),
+    x[n, i] - mean[0, i],
+    source=f"{CENTRE}, Eq. 3",
+    note="The force grows with the distance.",
+)
+_moved = mean[0, i] - alpha * Sum(mean[0, i] - x[q, i], (q, 1, n)) / (1 + n)
+words.name(mean_next[n, i], _moved)
+register(
+    "dnrt-centre-update",
+    mean_next[n, i],
+    (1 - alpha * n / (1 + n)) * mean[0, i] + alpha / (1 + n) * Sum(x[q, i], (q, 1, n)),
+    steps=(_moved,),
+    source=f"{CENTRE}, Eq. 4",
+    note="All n samples of a batch at once; however many they are, the centre moves by less than α of the way.",
+)

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 import companion
 from companion import symbolic
 from companion.dac import constructions, formulas, reference
-from companion.dac.formulas import Activation, ActivationSlope, Expected, expected, written_out
+from companion.dac.formulas import Activation, ActivationSlope, expected, written_out
 from companion.models import build
-from companion.symbolic import Holds
+from companion.symbolic import Expected, Holds
 from tests.claims.dac.facts import network_flops, network_parameters, resnet, vgg
 from tests.together import together
 
