@@ -84,10 +84,10 @@ def test_an_offset_that_is_the_share_in_the_logit_has_relevance_one(monkeypatch)
     fitted = experiments._fit(job_of("dnrt-ablation", "raa", epochs=0))
     part = fitted.splits.test.subset(torch.arange(20))
 
-    def shares(model, inside):
-        logits = model.head(model.norm(inside.aggregated[-1])[:, 0])
-        margin = (logits.gather(1, part.targets[:, None])[:, 0] - logits.mean(1)).sum()
-        gradients = torch.autograd.grad(margin, inside.responses, retain_graph=True)
+    def shares(model, _):
+        logits, inside = experiments._run(model, part.inputs)
+        margins = logits.gather(1, part.targets[:, None])[:, 0] - logits.mean(1)
+        gradients = torch.autograd.grad(margins.sum(), inside.responses)
         return [(y * g).sum(-1).detach() for y, g in zip(inside.responses, gradients, strict=True)]
 
     monkeypatch.setattr(experiments, "_offsets", shares)
