@@ -297,7 +297,7 @@ _MNIST: dict[str, Any] = {
     "dataset": "mnist",
     "network": "layer128",
     "epochs": 50,
-    "learning_rates": [1e-3, 3e-3, 1e-2, 3e-2, 1e-1],
+    "learning_rates": [1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1],
     "tuning": {"epochs": 4},
     "responses": [*_PLAIN, "gdn", "raa", "dnrt"],
     "arr": [{"layers": layers, "weight": 0.1} for layers in ("hidden", "output")],
