@@ -6,7 +6,7 @@ that is large; CuPy, SymPy, Matplotlib and torchvision are imported where they a
 
 from companion import functional
 from companion.apa.layers import AGLU, APA, ChannelAttention, SpatialAttention, SpatialChannelAttention
-from companion.baselines import MultiBias
+from companion.baselines import GDN, MultiBias
 from companion.counting import count
 from companion.cuda.proof import warmup
 from companion.dac.conversion import to_dac, to_multibias
@@ -24,6 +24,7 @@ __all__ = [
     "AGLU",
     "APA",
     "ARR",
+    "GDN",
     "RAA",
     "ChannelAttention",
     "DACConv2d",

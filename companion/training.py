@@ -20,6 +20,7 @@ __all__ = [
     "Loss",
     "Patience",
     "Schedule",
+    "balanced_softmax",
     "constant",
     "cosine",
     "evaluate",
@@ -188,6 +189,53 @@ def staircase(milestones: Sequence[float], factor: float = 0.1) -> Schedule:
         return float(factor ** sum(step >= milestone * steps for milestone in milestones))
 
     return schedule
+
+
+def balanced_softmax(counts: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    r"""Return the cross-entropy of a softmax in which each class weighs as much as it has training examples.
+
+    .. math:: L = -\log \frac{n_y e^{z_y}}{\sum_j n_j e^{z_j}}
+
+    The logits no longer have to say how frequent a class is: the counts do. In evaluation the plain logits are
+    compared, as if all classes were equally frequent. With equal counts it is the ordinary cross-entropy.
+
+    Parameters
+    ----------
+    counts : Tensor
+        :math:`n_j`, (classes,): how many training examples each class has, ``torch.bincount`` of the targets. A class
+        without any has probability 0.
+
+    Returns
+    -------
+    callable
+        (logits, targets) → mean loss, for `train`.
+
+    Raises
+    ------
+    ValueError
+        If `counts` is no vector; when called, if the logits have another number of classes.
+
+    References
+    ----------
+    Ren et al. (2020), Balanced meta-softmax for long-tailed visual recognition, theorem 1.
+
+    Examples
+    --------
+    >>> loss = balanced_softmax(torch.tensor([3, 1]))
+    >>> [round(loss(torch.zeros(1, 2), torch.tensor([label])).exp().item(), 4) for label in (0, 1)]
+    [1.3333, 4.0]
+    """
+    if counts.ndim != 1:
+        raise ValueError(f"counts: got shape {tuple(counts.shape)}, allowed is (classes,)")
+    prior = counts.to(torch.promote_types(counts.dtype, torch.float32)).log()
+
+    def loss(logits: Tensor, targets: Tensor) -> Tensor:
+        if logits.shape[1:] != prior.shape:
+            raise ValueError(f"logits: got shape {tuple(logits.shape)}, allowed is (N, {len(prior)})")
+        # log n_j + z_j, and an ordinary softmax
+        return F.cross_entropy(logits + prior.to(logits.device), targets)
+
+    return loss
 
 
 def parameter_groups(

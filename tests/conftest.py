@@ -1,8 +1,9 @@
-"""Who computes: the operator's tests run through every backend."""
+"""Who computes: the operator's tests run through every backend. A browser, for whatever is shown in one."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,21 @@ collect_ignore = ["bare.py", "colab.py", "lanes.py"]
 
 #: For @pytest.mark.parametrize("backend", BACKENDS, indirect=True).
 BACKENDS = ["torch", "simulator", pytest.param("kernel", marks=pytest.mark.gpu)]
+
+
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+
+# Without these Chromium asks its maker's servers for updates and variations, or needs a privileged sandbox.
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 def _cubins_can_be_read() -> bool:
@@ -46,6 +62,20 @@ def launches_fit_their_cubins() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Kernels, "launch", checked(Kernels.launch))
         yield
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A headless Chromium; without one the test is skipped, and says so."""
+    executable = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if executable is None:
+        pytest.skip(f"no Chromium here (looked for {', '.join(CHROMIUMS)}): no page was tried in a browser")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        yield browser
+        browser.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -55,6 +55,7 @@ MODULES: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
     (lambda: companion.DACLinear(5, 3, device="meta"), (2, 5)),
     (lambda: companion.DACConv2d(4, 6, 3, padding=1, device="meta"), (2, 4, 5, 5)),
     (lambda: companion.MultiBias(4, 2).to("meta"), (2, 4, 5)),
+    (lambda: companion.GDN(4, dim=1).to("meta"), (2, 4, 5)),
     (lambda: companion.ChannelAttention(16).to("meta"), (2, 16, 5, 5)),
     (lambda: companion.SpatialAttention().to("meta"), (2, 16, 5, 5)),
 ]

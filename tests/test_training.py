@@ -11,6 +11,7 @@ from companion.datasets import Part
 from companion.models import SmallCNN
 from companion.training import (
     Patience,
+    balanced_softmax,
     constant,
     cosine,
     evaluate,
@@ -393,3 +394,48 @@ def test_evaluation_counts_per_class_and_restores_the_mode():
 def test_prediction_in_small_batches_is_the_same():
     model, data = classifier(), blobs(10)
     assert torch.allclose(predict(model, data.inputs, batch_size=3), predict(model, data.inputs))
+
+
+def test_balanced_softmax_is_its_formula():
+    counts, logits = torch.tensor([900, 90, 9]), torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([0, 1, 2, 2, 0])
+    weighed = counts * logits.exp()
+    expected = -(weighed[range(5), targets] / weighed.sum(1)).log().mean()
+    torch.testing.assert_close(balanced_softmax(counts)(logits, targets), expected, rtol=1e-6, atol=1e-6)
+    assert torch.autograd.gradcheck(balanced_softmax(counts.double()), (logits, targets))
+
+
+def test_balanced_softmax_of_equal_counts_is_cross_entropy_and_an_absent_class_is_left_alone():
+    logits, targets = torch.randn(5, 3, requires_grad=True), torch.tensor([0, 1, 1, 1, 0])
+    torch.testing.assert_close(
+        balanced_softmax(torch.full((3,), 7))(logits, targets), nn.functional.cross_entropy(logits, targets)
+    )
+    loss = balanced_softmax(torch.tensor([1, 1, 0]))(logits, targets)
+    loss.backward()
+    torch.testing.assert_close(loss, nn.functional.cross_entropy(logits[:, :2], targets))
+    assert not logits.grad[:, 2].any()
+    assert logits.grad[:, :2].isfinite().all()
+
+
+def test_balanced_softmax_refuses_other_classes():
+    with pytest.raises(ValueError, match=r"logits: got shape \(5, 4\), allowed is \(N, 3\)"):
+        balanced_softmax(torch.ones(3))(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"counts: got shape \(\), allowed is \(classes,\)"):
+        balanced_softmax(torch.tensor(3))
+
+
+def test_with_balanced_softmax_a_rare_class_is_no_longer_missed():
+    """Two classes that overlap, one of them a hundred times as frequent."""
+    torch.manual_seed(0)
+    inputs = torch.cat([torch.randn(5000) - 1, torch.randn(50) + 1])[:, None]
+    data = Part(inputs, (torch.arange(5050) >= 5000).long())
+    borders = []
+    for loss in (nn.functional.cross_entropy, balanced_softmax(torch.bincount(data.targets))):
+        torch.manual_seed(0)
+        model = nn.Linear(1, 2)
+        train(model, data, epochs=20, learning_rate=0.1, loss=loss, weight_decay=0)
+        weight, bias = (p.detach() for p in model.parameters())
+        borders.append(-((bias[1] - bias[0]) / (weight[1, 0] - weight[0, 0])).item())
+    # Where the plain logits are equal: log 100 / 2 to the right, and in the middle.
+    assert borders[0] == pytest.approx(math.log(100) / 2, abs=0.3)
+    assert borders[1] == pytest.approx(0, abs=0.3)

@@ -97,7 +97,8 @@ def _exercises(page: str, text: str, notebook: NotebookNode) -> list[str]:
     if len(exercises) < 3 or {exercise["level"] for exercise in exercises} != {"★", "★★", "★★★"}:
         found.append("the page has fewer than three exercises, or not all of the levels ★, ★★ and ★★★")
     for number in (exercise["number"] for exercise in exercises):
-        cells = [cell for cell in notebook.cells if re.search(rf'\bcheck\("{page}-{number}"', cell.source)]
+        call = re.compile(rf'\bcheck\("{page}-{number}"')
+        cells = [cell for cell in notebook.cells if cell.cell_type == "code" and call.search(cell.source)]
         hidden = ["hide-cell" in cell.metadata.get("tags", []) for cell in cells]
         if hidden != [False, True]:
             found.append(f"exercise {number} wants a cell to start from and a hidden solution, each with a check")

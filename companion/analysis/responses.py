@@ -41,7 +41,8 @@ def sparsity(responses: Tensor) -> Tensor:
     if y.ndim == 0 or y.shape[-1] < 2:
         raise ValueError(f"responses has shape {tuple(y.shape)}; allowed is (..., d) with d of at least 2")
     root = y.shape[-1] ** 0.5
-    return (root - y.abs().sum(-1) / y.square().sum(-1).sqrt()) / (root - 1)
+    measure: Tensor = (root - y.abs().sum(-1) / y.square().sum(-1).sqrt()) / (root - 1)
+    return measure
 
 
 def within_class_share(responses: Tensor, targets: Tensor) -> float:
@@ -79,7 +80,7 @@ def within_class_share(responses: Tensor, targets: Tensor) -> float:
         raise ValueError(f"shapes are {tuple(responses.shape)} and {tuple(targets.shape)}; allowed are (N, d) and (N,)")
     x, classes = responses.detach().cpu().double(), targets.cpu()
     within = torch.zeros((), dtype=torch.float64)
-    for k in classes.unique():
+    for k in torch.unique(classes):
         of_class = x[classes == k]
         within += (of_class - of_class.mean(0)).square().sum()
     return float(within / (x - x.mean(0)).square().sum())

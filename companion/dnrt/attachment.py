@@ -182,8 +182,9 @@ def attach_arr(
     Notes
     -----
     `detach_arr` undoes it. Attach first, compile then: what torch.compile has made of a network does not notice hooks
-    that come or go later, until ``torch.compiler.reset()``. The means take K · Σ d_j numbers: for ImageNet-1K and the twelve blocks of a ViT-B
-    1000 · 12 · 768 · 4 bytes, 37 MB. The published code takes the class token after every block of a ViT.
+    that come or go later, until ``torch.compiler.reset()``. The means take K · Σ d_j numbers: for ImageNet-1K and the
+    twelve blocks of a ViT-B 1000 · 12 · 768 · 4 bytes, 37 MB. The published code takes the class token after every
+    block of a ViT.
     Chapter: *DNRT* (``book/mechanisms/dnrt``).
 
     References

@@ -1,15 +1,22 @@
-"""RAA beside what people would otherwise use."""
+"""RAA and ARR beside what people would otherwise use."""
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion.bench import Competitor, Shape, Subject
+from companion.dnrt.attachment import AttachedARR, attach_arr
+from companion.dnrt.layers import ARR, RAA
 from companion.dnrt.op import raa
+from companion.models import vit_tiny
+from companion.surgery import replace_activations
 
 
 def _moderate(weight: Tensor) -> Tensor:
@@ -56,27 +63,121 @@ def maps(device: str) -> list[Shape]:
     return [(n * 32, *rest) for n, *rest in sizes] if device == "cuda" else sizes
 
 
+# --- ARR ----------------------------------------------------------------------------------------------------------
+
+_CLASSES = 100
+
+
+def _targets(count: int, device: torch.device) -> Tensor:
+    """Classes in no order, two of a kind, the same for all."""
+    return torch.arange(count, device=device) // 2 * 37 % _CLASSES
+
+
+def at_once(x: Tensor) -> Tensor:
+    """ARR of responses (N, d), from its first batch on."""
+    loss: Tensor = ARR(_CLASSES, x.shape[1]).to(x.device)(x, _targets(len(x), x.device))
+    return loss
+
+
+def sample_by_sample(x: Tensor) -> Tensor:
+    """The same as the published code does it: a loop over the samples, all layers at once."""
+    means: dict[int, Tensor] = {}
+    losses = [x.new_zeros((), dtype=torch.float32)]
+    for sample, k in zip(x.float(), _targets(len(x), x.device).tolist(), strict=True):
+        if k in means:
+            losses.append((sample - means[k]).abs().mean())
+            means[k] = 0.9 * means[k] + 0.1 * sample.detach()
+        else:
+            means[k] = sample.detach()
+    return torch.stack(losses).sum() / len(x)
+
+
+class _ByHand(RAA):
+    """RAA as the published code computes it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (0.5 * (1 + torch.erf((x + F.linear(x, self.weight[None], self.bias)) / math.sqrt(2))))
+
+
+def _step(activation: type[RAA] | None, arr: Callable[[Tensor], Tensor] | None) -> Callable[[Tensor], Tensor]:
+    """The loss of a ViT-Tiny for a batch of images."""
+
+    @functools.cache
+    def network(size: int, dtype: torch.dtype, device: torch.device) -> tuple[nn.Module, list[Tensor]]:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model: nn.Module = vit_tiny(size, 3, _CLASSES)
+            if activation is not None:
+                model = replace_activations(model, {nn.GELU: activation}, (3, size, size))
+        tokens: list[Tensor] = []
+        if arr is at_once:
+            attach_arr(model, "blocks.*", _CLASSES, (3, size, size))
+        elif arr is not None:
+            for block in model.get_submodule("blocks").children():
+                block.register_forward_hook(lambda _, __, output: tokens.append(output[:, 0]))
+        return model.to(device=device, dtype=dtype), tokens
+
+    def loss(images: Tensor) -> Tensor:
+        model, tokens = network(images.shape[-1], images.dtype, images.device)
+        tokens.clear()
+        targets = _targets(len(images), images.device)
+        value = F.cross_entropy(model(images).float(), targets)
+        if arr is at_once:
+            attached = cast(AttachedARR, model.arr)
+            attached.arr.reset()
+            value = value + attached.loss(targets)
+        elif arr is not None:
+            value = value + arr(torch.cat(tokens, 1))
+        return value
+
+    return loss
+
+
 def _tensors(size: Shape, channels: int) -> tuple[Shape, ...]:
     return size, (size[channels],), (1,), size
 
 
-SUBJECTS = tuple(
+SUBJECTS = (
+    *(
+        Subject(
+            f"dnrt-{name}",
+            f"RAA of {what}, forward and backward",
+            (
+                Competitor("companion", package),
+                Competitor("published", theirs),
+                Competitor("companion, compiled", package, compiled=True),
+                Competitor("published, compiled", theirs, compiled=True),
+                Competitor("GELU", gelu),
+            ),
+            shapes,
+            tensors=lambda size, at=at: _tensors(size, at),  # type: ignore[misc]
+            tiny=tiny,
+        )
+        for name, what, package, theirs, shapes, at, tiny in (
+            ("tokens", "tokens", ours, published, tokens, -1, (16, 12)),
+            ("maps", "channels of images", ours_on_maps, published_on_maps, maps, 1, (2, 16, 4, 4)),
+        )
+    ),
     Subject(
-        f"dnrt-{name}",
-        f"RAA of {what}, forward and backward",
+        "dnrt-arr",
+        "ARR of a batch in 100 classes, twelve layers of 192 side by side, forward and backward",
+        (Competitor("companion", at_once), Competitor("published", sample_by_sample)),
+        lambda device: [(64, 12 * 192), (256, 12 * 192), (256, 192)],
+        tensors=lambda size: (size, ()),
+        tiny=(128, 24),
+    ),
+    Subject(
+        "dnrt-step",
+        "A ViT-Tiny on 32×32 images, forward and backward: RAA with ARR, both as published, RAA alone, GELU",
         (
-            Competitor("companion", package),
-            Competitor("published", theirs),
-            Competitor("companion, compiled", package, compiled=True),
-            Competitor("published, compiled", theirs, compiled=True),
-            Competitor("GELU", gelu),
+            Competitor("companion", _step(RAA, at_once)),
+            Competitor("published", _step(_ByHand, sample_by_sample)),
+            Competitor("companion, without ARR", _step(RAA, None)),
+            Competitor("GELU with ARR", _step(None, at_once)),
+            Competitor("GELU", _step(None, None)),
         ),
-        shapes,
-        tensors=lambda size, at=at: _tensors(size, at),  # type: ignore[misc]
-        tiny=tiny,
-    )
-    for name, what, package, theirs, shapes, at, tiny in (
-        ("tokens", "tokens", ours, published, tokens, -1, (16, 12)),
-        ("maps", "channels of images", ours_on_maps, published_on_maps, maps, 1, (2, 16, 4, 4)),
-    )
+        lambda device: [(256 if device == "cuda" else 32, 3, 32, 32)],
+        tensors=lambda size: (size, ()),
+        tiny=(4, 3, 8, 8),
+    ),
 )

@@ -13,6 +13,8 @@ from companion.models.vit import VisionTransformer, vit_tiny
 
 __all__ = ["build"]
 
+#: The widths of the hidden layers.
+_PERCEPTRONS = {"mlp": (128, 128), "layer128": (128,), "layer512": (512,)}
 _RESNETS: dict[str, Callable[..., nn.Module]] = {
     "resnet20": resnet20,
     "resnet32": resnet32,
@@ -49,11 +51,11 @@ def build(
     Parameters
     ----------
     name : str
-        "mlp" (two hidden layers of 128 units), "layer512" (one of 512), "cnn", "resnet20", "resnet32", "resnet44",
-        "resnet56"; the pre-activated "resnet20_v2" to "resnet56_v2", and "resnet20_v2_wide4" with four times the
-        channels; "vgg20_16", "vgg14_32"; "vit_tiny" (patches of 4 pixels, drop-path 0.1). For small machines: "vgg8_8"
-        (seven convolutions, 8 to 32 channels), "resnet8_half" (one block per stage, 8 to 32 channels), "vit_64x4"
-        (width 64, 4 blocks, patches of 4 pixels) and "vit_64x4_patch2" (of 2 pixels).
+        "mlp" (two hidden layers of 128 units), "layer128" and "layer512" (one of so many), "cnn", "resnet20",
+        "resnet32", "resnet44", "resnet56"; the pre-activated "resnet20_v2" to "resnet56_v2", and "resnet20_v2_wide4"
+        with four times the channels; "vgg20_16", "vgg14_32"; "vit_tiny" (patches of 4 pixels, drop-path 0.1). For small
+        machines: "vgg8_8" (seven convolutions, 8 to 32 channels), "resnet8_half" (one block per stage, 8 to 32
+        channels), "vit_64x4" (width 64, 4 blocks, patches of 4 pixels) and "vit_64x4_patch2" (of 2 pixels).
     input_shape : sequence of int
         (C, H, W).
     num_classes : int
@@ -80,11 +82,10 @@ def build(
     'SmallCNN'
     """
     channels, height, width = input_shape
-    if attention is not None and name in ("mlp", "layer512", *_VGGS, *_VITS):
+    if attention is not None and name in (*_PERCEPTRONS, *_VGGS, *_VITS):
         raise ValueError(f"attention is given with name {name!r}; allowed is attention with cnn or a resnet")
-    if name in ("mlp", "layer512"):
-        hidden = (128, 128) if name == "mlp" else (512,)
-        return MLP(channels * height * width, num_classes, hidden, activation)
+    if name in _PERCEPTRONS:
+        return MLP(channels * height * width, num_classes, _PERCEPTRONS[name], activation)
     if name == "cnn":
         return SmallCNN(channels, num_classes, activation=activation, attention=attention)
     if name in _RESNETS:
@@ -95,4 +96,5 @@ def build(
         if height != width:
             raise ValueError(f"input_shape is {tuple(input_shape)} with name {name!r}; allowed are square images")
         return _VITS[name](height, channels, num_classes, activation)
-    raise ValueError(f"name is {name!r}; allowed are mlp, layer512, cnn, {', '.join((*_RESNETS, *_VGGS, *_VITS))}")
+    known = (*_PERCEPTRONS, "cnn", *_RESNETS, *_VGGS, *_VITS)
+    raise ValueError(f"name is {name!r}; allowed are {', '.join(known)}")

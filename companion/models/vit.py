@@ -121,8 +121,8 @@ class VisionTransformer(nn.Module):
     as the network. Modules and parameters are called as timm's are: ``blocks[i]`` gives (N, 1 + patches, width), the
     class token first, and ``blocks[i].mlp.act`` is its activation. timm's network of the same sizes takes the state.
 
-    Linear weights and positions are drawn from a normal of deviation 0.02, the patch embedding with variance 1/fan-in;
-    biases and the class token start at zero.
+    Weights of linear maps, the patch embedding's too, and positions are drawn from a normal of deviation 0.02; biases
+    and the class token start at zero.
 
     Parameters
     ----------
@@ -186,8 +186,7 @@ class VisionTransformer(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.empty(1, 1 + (image_size // patch) ** 2, width))
         self.patch_embed = _PatchEmbedding(in_channels, patch, width)
-        rates = torch.linspace(0, drop_path, depth).tolist()
-        blocks = [_Block(width, heads, rate) for rate in rates]
+        blocks = [_Block(width, heads, drop_path * block / max(depth - 1, 1)) for block in range(depth)]
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, num_classes)
@@ -198,13 +197,11 @@ class VisionTransformer(nn.Module):
     def _initialise(self) -> None:
         """Draw all weights, in place, from torch's global generator."""
         nn.init.normal_(self.pos_embed, std=0.02)
-        embedding = self.patch_embed.proj
-        nn.init.normal_(embedding.weight, std=embedding.weight[0].numel() ** -0.5)
-        nn.init.zeros_(embedding.bias)  # type: ignore[arg-type]
         for layer in self.modules():
-            if isinstance(layer, nn.Linear):
+            if isinstance(layer, (nn.Linear, nn.Conv2d)):
                 nn.init.normal_(layer.weight, std=0.02)
-                nn.init.zeros_(layer.bias)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""

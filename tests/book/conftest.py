@@ -1,29 +1,14 @@
-"""The rendered book, and a browser that reads it."""
+"""The rendered book, and a reader of it in a browser."""
 
 import fcntl
 import functools
 import http.server
 import os
-import shutil
 import threading
 
 import pytest
 
 from book._tools.build import build
-
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
-
-# Without these Chromium asks its maker's servers for updates and variations, or needs a privileged sandbox.
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(scope="session")
@@ -53,20 +38,6 @@ def address(site):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://localhost:{server.server_port}"
     server.shutdown()
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    """A headless Chromium; without one the test is skipped, and says so."""
-    executable = next(filter(None, map(shutil.which, CHROMIUMS)), None)
-    if executable is None:
-        pytest.skip(f"no Chromium here (looked for {', '.join(CHROMIUMS)}): no page was tried in a browser")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 class Reader:

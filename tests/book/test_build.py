@@ -34,6 +34,14 @@ def test_the_repositorys_address_reaches_a_page(small_book):
     assert 'git<span class="w"> </span>clone<span class="w"> </span>https://' in page
 
 
+def test_the_address_of_a_formula_stays_when_it_loses_its_number(small_book):
+    formulas = "$$\nx\n$$ (eq-numbered)\n\n(eq-plain)=\n$$\ny\n$$\n"
+    (small_book / "preface.md").write_text(f"# Title\n\n{{eq}}`eq-numbered`, [y](#eq-plain)\n\n{formulas}")
+    page = (build(small_book, small_book) / "preface.html").read_text(encoding="utf-8")
+    assert page.count('id="equation-eq-numbered"') == page.count('id="equation-eq-plain"') == 1
+    assert page.count('class="eqno"') == 1
+
+
 def test_broken_references_fail_the_first_build_and_the_second(small_book):
     faults = ["{doc}`nowhere`", "{eq}`eq-nothing`", "{cite:t}`nobody1900`", "[gone](gone.md)"]
     (small_book / "preface.md").write_text("# Title\n\n" + "\n\n".join(faults) + "\n")

@@ -36,6 +36,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -180,6 +181,11 @@ def claim(
         return test
 
     return decorate
+
+
+def by_severity(chapter: str) -> tuple[Callable[..., Any], ...]:
+    """`claim` on a page for each severity: fatal, matters, detail."""
+    return tuple(partial(claim, severity=severity, chapter=chapter) for severity in SEVERITIES)
 
 
 def _compared_and_turned(entry: Entry) -> None:

@@ -7,7 +7,7 @@ import tomllib
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from packaging.version import Version
 
 from book._tools import colab
@@ -77,6 +77,28 @@ def test_equations_get_numbers_that_the_text_refers_to(copy):
     text, equations = copy(new_markdown_cell("See {eq}`eq-apa-aglu`."), new_markdown_cell(f"{first}\n\n{AGLU}"))
     assert text == "See (2)."
     assert equations == "$$\n\\eta\n\\tag{1}\n$$\n\n$$\nz \\eta\n\\tag{2}\n$$"
+
+
+def test_a_formula_without_a_number_has_none_in_the_copy_and_links_lead_to_the_page(copy):
+    formula = "(eq-apa-eta)=\n$$\n\\eta\n$$"
+    text, equations = copy(
+        new_markdown_cell("See [η](#eq-apa-eta) and [σ](#eq-apa-sigmoid)."), new_markdown_cell(f"{formula}\n\n{AGLU}")
+    )
+    own, other = page_address(BOOK / "mechanisms" / "sample.ipynb"), page_address(BOOK / "mechanisms" / "apa.ipynb")
+    assert text == f"See [η]({own}#equation-eq-apa-eta) and [σ]({other}#equation-eq-apa-sigmoid)."
+    assert equations == "$$\n\\eta\n$$\n\n$$\nz \\eta\n\\tag{1}\n$$"
+
+
+def test_glued_values_stand_in_the_text(copy):
+    cell = new_code_cell("glue(...)")
+    for name, text in (("share", "0.1278"), ("found", "'no gain'")):
+        data = {"application/papermill.record/text/plain": text}
+        metadata = {"scrapbook": {"name": name, "mime_prefix": "application/papermill.record/"}}
+        cell.outputs.append(new_output("display_data", data=data, metadata=metadata))
+    prose = "{glue:text}`found`, {glue:text}`share` or {glue:text}`share:.1f` % or ${glue:text}`share:.2f` or `code`."
+    assert copy(cell, new_markdown_cell(prose)) == ["no gain, 0.1278 or 0.1 % or $0.13 or `code`."]
+    with pytest.raises(ValueError, match="no cell glues 'cost'"):
+        copy(cell, new_markdown_cell("{glue:text}`cost`"))
 
 
 @pytest.mark.parametrize("myst", [":::{mermaid}\nx\n:::", "{unknown}`x`", ":::{note}\nno end"])

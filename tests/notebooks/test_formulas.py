@@ -34,6 +34,27 @@ def test_code_is_not_taken_for_a_formula():
     assert formulas.faults("```sh\necho $$\n```\n\nand `$$`") == []
 
 
+def _without_number(name: str) -> str:
+    return f"(eq-{name})=\n$$\n{symbolic.get(name).latex()}\n$$"
+
+
+def test_a_formula_without_a_number_is_compared_and_rewritten_too():
+    page = f"A.\n\n{_without_number('apa-aglu')}\n\nB.\n\n{_block('apa-eta')}"
+    assert [(block.label, block.numbered) for block in formulas.blocks(page)] == [
+        ("eq-apa-aglu", False),
+        ("eq-apa-eta", True),
+    ]
+    assert formulas.faults(page) == []
+    wrong = page.replace("z", "x")
+    assert len(formulas.faults(wrong)) == 2
+    assert formulas.rewritten(wrong) == page
+
+
+def test_a_formula_has_a_number_or_none():
+    (fault,) = formulas.faults(f"(eq-apa-eta)=\n{_block('apa-eta')}")
+    assert fault == "the formula 'eq-apa-eta' has a number and a name to link to: one of the two"
+
+
 def test_formulas_inside_a_directive_are_found():
     page = ":::{note}\n$$\nx\n$$ (eq-apa-aglu)\n:::"
     assert any("differ" in fault for fault in formulas.faults(page))

@@ -127,9 +127,13 @@ CELLS = {
     "not executed": ("print('1.0')", ..., [], False),
     "a curve": ("show(0)", "show(0)", [], True),
     "a curve, moved": ("show(2 * pixel)", "show(0)", ["tolerance=5"], False),
+    "a glued number": ("glue(share=0.5)", "glue(0.5)", [], True),
+    "a stale glued number": ("glue(share=0.5)", "glue(0.6)", [], False),
+    "a glued number, within": ("glue(share=0.5)", "glue(0.6)", ["tolerance=0.2"], True),
 }
 DRAW = """
 from companion import plotting
+from companion.page import glue
 def show(by):
     figure, axes = plotting.subplots(figsize=(4, 3))
     axes.plot([0, 1], [0.2 + by, 0.7 + by])
@@ -146,6 +150,9 @@ def test_nbval_finds_planted_faults_and_nothing_else(tmp_path):
         cell = new_code_cell(source, execution_count=len(cells) + 1, metadata={"tags": tags})
         if committed == "show(0)":
             data = {"text/html": picture, "text/plain": "Figure: A."}
+            cell.outputs = [new_output("display_data", data=data)]
+        elif isinstance(committed, str) and committed.startswith("glue"):
+            data = {"application/papermill.record/text/plain": committed[5:-1]}
             cell.outputs = [new_output("display_data", data=data)]
         elif isinstance(committed, str):
             cell.outputs = [new_output("stream", name="stdout", text=committed)]

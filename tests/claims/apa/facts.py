@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from companion import results, symbolic
-from tests.claims.form import agrees, claim
+from tests.claims.form import agrees, by_severity
 
-fatal, matters, detail = (
-    partial(claim, severity=severity, chapter="mechanisms/apa") for severity in ("fatal", "matters", "detail")
-)
+fatal, matters, detail = by_severity("mechanisms/apa")
 
 Curve = Callable[[float], float]
 

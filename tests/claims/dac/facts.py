@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from functools import partial
 from statistics import NormalDist, mean
 from typing import Any, NamedTuple
 
 from companion import results
 from companion.analysis import Comparison
-from companion.claims import SEVERITIES
 from companion.dac.experiments import comparisons
-from tests.claims.form import Run, Verdict, claim, detected, enumerated, not_tested, with_interval
+from tests.claims.form import Run, Verdict, by_severity, detected, enumerated, not_tested, with_interval
 
-fatal, matters, detail = (partial(claim, severity=severity, chapter="mechanisms/dac") for severity in SEVERITIES)
+fatal, matters, detail = by_severity("mechanisms/dac")
 
 SIGNIFICANT = 0.05
 TWO_SIDED = NormalDist().inv_cdf(1 - SIGNIFICANT / 2)

@@ -1,0 +1,391 @@
+"""What DNRT does to networks, measured.
+
+"The paper" is Qiu et al. (2024). A *response* is what the hidden layers use: an activation by its name, "raa" (RAA with
+the gate of GELU), one of them with "+arr" (ARR on some layers), and "dnrt", which is "raa+arr".
+
+From the paper: AdamW with weight decay 0.05 (RAA's w and b are decayed, as in the published code), gradients clipped
+at norm 1, a linear warm-up over a fifteenth of the training and a cosine (the published code: 20 of 300 epochs),
+m = 0.1. What the paper leaves open is decided here:
+
+- The hidden layer of the "simple MLP" has 128 units; its batches are of 512, those of a ViT of 256 as in the published
+  code; numbers have 32 bits. No augmentation: which of timm's the paper used on MNIST it does not say, and mirrored
+  digits are others.
+- A tenth of the training images validates; each response's learning rate is tuned on it with two seeds that are not
+  evaluated, by shorter trainings with the same schedule, from one grid for all.
+- ARR acts "on the global feature vector aggregated after the activation"; of an MLP "the output directly represents"
+  it. Both readings are run: "hidden" is what the activation gives, "output" the logits, which aggregate it. In a ViT it
+  is the class token after every block, as in the published code.
+- λ is tuned in the paper, per network and data. On MNIST it is the best of 0.01, 0.1, 1 and 10, by validation accuracy
+  of a seed that is used for nothing else, 8 epochs long: 0.1 for both readings; for the ViT it is the paper's 10 for
+  CIFAR-10.
+
+``dnrt-mnist`` is Table 1's first row at the paper's scale: 50 epochs, its eight activations and RAA alone.
+``dnrt-ablation`` is Table 5: its ``full`` preset is the paper's ViT-Tiny on CIFAR-100, for a GPU. ``laptop`` is a
+comparison of small networks: a ViT of width 64 and four blocks on CIFAR-10's images averaged to 16 × 16 pixels, patches
+of 4, 10,000 training images, 20 epochs, crops and mirror images.
+
+Beside the accuracy stands what the network learned: how far w and b moved from zero, how the offsets vary, and in a ViT
+whether tokens that matter get higher ones: Spearman's rank correlation, over the tokens of 500 test images, of the
+offset c with the token's share in the logit of the true class (less the mean logit), Σ_i y_i ∂/∂y_i of the activation's
+output y. And the two things that the paper shows in pictures, as numbers of the test images: how sparse the responses
+of the activations are (`companion.analysis.sparsity`), and which share of the variance of the aggregated responses lies
+within classes (`companion.analysis.within_class_share`; "within_responses" is that of the activations' own), averaged
+over the layers.
+
+How responses are compared, fixed before any result: differences of test accuracy, paired by seed, t-test, with Holm's
+correction over all pairs of one result (`comparisons`). On MNIST the pairs are DNRT, in both readings, with each of the
+seven activations and with RAA, and RAA with GELU; in the ablation what RAA adds to GELU, ARR to ReLU, GELU and RAA, and
+DNRT against the two activations.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from companion.analysis import Comparison, family, quantiles, sparsity, within_class_share
+from companion.baselines import GDN
+from companion.datasets import Part, Splits
+from companion.dnrt.attachment import AttachedARR, attach_arr
+from companion.dnrt.layers import RAA
+from companion.experiments import Case, Experiment, Job, Row, register
+from companion.experiments.classification import Fitted, fit, validation_accuracy
+from companion.surgery import replace_activations
+from companion.training import Loss, evaluate
+
+__all__ = ["comparisons", "label"]
+
+_PLAIN: dict[str, Callable[[], nn.Module]] = {
+    "softplus": nn.Softplus,
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+    "silu": nn.SiLU,
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+}
+# Those that must know the number of channels take GELU's place.
+_WIDE: dict[str, Callable[..., nn.Module]] = {
+    "gdn": lambda channels, dim: GDN(channels, dim=dim),
+    "raa": lambda channels, dim: RAA(channels, dim=dim),
+}
+#: Where ARR may be, as `companion.attach_arr` wants it.
+_LAYERS = {"hidden": "activations.*", "output": "head", "blocks": "blocks.*"}
+
+
+def _activation(response: str) -> str:
+    return "raa" if response == "dnrt" else response.removesuffix("+arr")
+
+
+def _convert(case: Case, model: nn.Module, splits: Splits) -> nn.Module:
+    """Give a network its activations, and hold its responses to their class."""
+    example, activation = splits.train.inputs.shape[1:], _activation(case["response"])
+    if activation in _WIDE:
+        model = replace_activations(model, {nn.GELU: _WIDE[activation]}, example)
+    if "layers" in case:
+        attach_arr(model, _LAYERS[case["layers"]], splits.num_classes, example, weight=case["weight"])
+    return model
+
+
+def _loss(fitted: Fitted) -> Loss:
+    """Cross-entropy, and λ times ARR's loss where it is attached."""
+    arr = getattr(fitted.model, "arr", None)
+    if not isinstance(arr, AttachedARR):
+        return F.cross_entropy
+    return lambda output, target: F.cross_entropy(output, target) + arr.loss(target)
+
+
+def _fit(job: Job, watch: Callable[[Fitted, int], None] | None = None) -> Fitted:
+    activation = _PLAIN.get(_activation(job.case["response"]), nn.GELU)
+    return fit(job, activation, watch=watch, convert=partial(_convert, job.case), loss=_loss)
+
+
+# Looking inside. Of tokens the first, which is classified, counts as the response.
+
+
+class _Inside(NamedTuple):
+    """Of the test images, by layer: what the activation is given and gives, and what is aggregated from it."""
+
+    given: list[Tensor]
+    responses: list[Tensor]
+    aggregated: list[Tensor]
+
+
+def _hidden(model: nn.Module) -> tuple[list[nn.Module], list[nn.Module]]:
+    """The activations of a network, and the layers that aggregate what they give."""
+    modules = dict(model.named_modules())
+    if "blocks" in modules:
+        blocks = list(modules["blocks"].children())
+        return [block.get_submodule("mlp.act") for block in blocks], blocks
+    return list(modules["activations"].children()), [modules["head"]]
+
+
+def _run(model: nn.Module, inputs: Tensor) -> tuple[Tensor, _Inside]:
+    """Run the network in evaluation mode; all tokens, with their graph."""
+    inside = _Inside([], [], [])
+
+    def activation(module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
+        inside.given.append(args[0])
+        inside.responses.append(output)
+
+    def aggregation(module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
+        inside.aggregated.append(output)
+
+    activations, layers = _hidden(model)
+    hooks = [module.register_forward_hook(activation) for module in activations]
+    hooks += [module.register_forward_hook(aggregation) for module in layers]
+    training = model.training
+    logits = model.eval()(inputs)
+    model.train(training)
+    for hook in hooks:
+        hook.remove()
+    return logits, inside
+
+
+def _first(x: Tensor) -> Tensor:
+    return x[:, 0] if x.ndim == 3 else x
+
+
+def _offsets(model: nn.Module, inside: _Inside) -> list[Tensor]:
+    """c = wᵀx + b of every vector, by layer; none without RAA."""
+    layers = [module for module in _hidden(model)[0] if isinstance(module, RAA)]
+    return [(x @ raa.weight + raa.bias).detach() for raa, x in zip(layers, inside.given, strict=False)]
+
+
+def _relevance(model: nn.Module, part: Part) -> float:
+    """Spearman's correlation of a token's offset with its share in the true class's logit, mean over the layers."""
+    from scipy.stats import spearmanr
+
+    logits, inside = _run(model, part.inputs)
+    margin = logits.gather(1, part.targets[:, None]).sum() - logits.mean(1).sum()
+    gradients = torch.autograd.grad(margin, inside.responses)
+    shares = [(y.detach() * g).sum(-1) for y, g in zip(inside.responses, gradients, strict=True)]
+    pairs = zip(_offsets(model, inside), shares, strict=True)
+    return _mean(float(spearmanr(c.flatten().numpy(), share.flatten().numpy()).statistic) for c, share in pairs)
+
+
+def _learned(model: nn.Module, inside: _Inside, part: Part) -> Row:
+    """What RAA learned."""
+    offsets = [_first(c) if c.ndim == 2 else c for c in _offsets(model, inside)]
+    if not offsets:
+        return {}
+    layers = [module for module in _hidden(model)[0] if isinstance(module, RAA)]
+    row = {
+        "weight_norm": _mean(float(raa.weight.detach().norm()) for raa in layers),
+        "bias": _mean(float(raa.bias.detach()) for raa in layers),
+        "offset_mean": _mean(float(c.mean()) for c in offsets),
+        "offset_deviation": _mean(float(c.std()) for c in offsets),
+        **{f"offset_quantiles_{layer}": quantiles(c) for layer, c in enumerate(offsets, start=1)},
+    }
+    return row | ({"relevance": _relevance(model, part)} if inside.given[0].ndim == 3 else {})
+
+
+def _mean(values: Iterable[float]) -> float:
+    numbers = list(values)
+    return sum(numbers) / len(numbers)
+
+
+_CHANNELS, _LEVELS = 20, 5
+
+
+def _picture(values: Tensor) -> list[float]:
+    """Minimum, quartiles and maximum of the first 20 channels, one channel after the other."""
+    return [number for channel in values.T[:_CHANNELS] for number in quantiles(channel, _LEVELS)]
+
+
+def _measure(job: Job) -> list[Row]:
+    fitted = _fit(job)
+    model, splits = fitted.model, fitted.splits
+    test = splits.test
+    with torch.no_grad():
+        _, inside = _run(model, test.inputs)
+    responses, aggregated = ([_first(x) for x in values] for values in (inside.responses, inside.aggregated))
+    evaluation = evaluate(model, test)
+    return [
+        {
+            "accuracy": evaluation.accuracy,
+            "loss": evaluation.loss,
+            "accuracy_validation": evaluate(model, splits.validation).accuracy,
+            "accuracy_train": evaluate(model, splits.train).accuracy,
+            "sparsity": _mean(float(sparsity(y).nanmean()) for y in responses),
+            "within_responses": _mean(within_class_share(y, test.targets) for y in responses),
+            "within": _mean(within_class_share(x, test.targets) for x in aggregated),
+            **{f"within_{layer}": within_class_share(x, test.targets) for layer, x in enumerate(aggregated, start=1)},
+            **_learned(model, inside, test.subset(torch.arange(min(500, len(test))))),
+            "responses": _picture(responses[-1]),
+            **{f"aggregated_{k}": _picture(aggregated[-1][test.targets == k]) for k in (0, 1)},
+        }
+    ]
+
+
+def _cases(settings: Mapping[str, Any]) -> list[Case]:
+    """By response, and where ARR is part of it by its layers and λ."""
+    cases: list[Case] = []
+    for response in settings["responses"]:
+        with_arr = response == "dnrt" or response.endswith("+arr")
+        kinds = settings["arr"] if with_arr else [{}]
+        cases += [{"response": response, **kind} for kind in kinds]
+    return cases
+
+
+def label(row: Mapping[str, Any]) -> str:
+    """The response of a row, with ARR's layers where the readings differ: "dnrt hidden"."""
+    return f"{row['response']} {row['layers']}" if row.get("layers") in ("hidden", "output") else str(row["response"])
+
+
+_READINGS = ("dnrt hidden", "dnrt output")
+_PAIRS = {
+    "dnrt-mnist": [*product(_READINGS, (*_PLAIN, "gdn", "raa")), ("raa", "gelu")],
+    "dnrt-ablation": [
+        ("raa", "gelu"),
+        ("relu+arr", "relu"),
+        ("gelu+arr", "gelu"),
+        ("dnrt", "raa"),
+        ("dnrt", "relu"),
+        ("dnrt", "gelu"),
+    ],
+}
+
+
+def comparisons(result: Mapping[str, Any], measure: str = "accuracy") -> list[Comparison[tuple[str, str]]]:
+    """Compare the responses of a result as the protocol says.
+
+    Parameters
+    ----------
+    result : mapping
+        As `companion.results.load` gives it.
+    measure : str
+        A column of its rows.
+
+    Returns
+    -------
+    list of Comparison
+        By pair of labels, as `label` gives them; differences are first minus second.
+    """
+    series: dict[str, dict[int, float]] = {}
+    for row in result["rows"]:
+        series.setdefault(label(row), {})[row["seed"]] = row[measure]
+    pairs = [(one, other) for one, other in _PAIRS[result["experiment"]] if one in series and other in series]
+    return family({pair: (series[pair[0]], series[pair[1]]) for pair in pairs})
+
+
+_COMMON: dict[str, Any] = {
+    "optimiser": "adamw",
+    "weight_decay": 0.05,
+    "clip": 1.0,
+    "warm_up": 1 / 15,
+    "batch_size": 512,
+    "validation": 0.1,
+    "device": "cpu",
+    "augment": False,
+    "tuning_seeds": [1000, 1001],
+    "seeds": 5,
+}
+_INSIDE = (
+    "accuracy",
+    "accuracy_train",
+    "loss",
+    "sparsity",
+    "within",
+    "within_responses",
+    "weight_norm",
+    "bias",
+    "offset_deviation",
+)
+
+
+# dnrt-mnist: Table 1.
+
+_MNIST: dict[str, Any] = {
+    **_COMMON,
+    "dataset": "mnist",
+    "network": "layer128",
+    "epochs": 50,
+    "learning_rates": [1e-3, 3e-3, 1e-2, 3e-2, 1e-1],
+    "tuning": {"epochs": 4},
+    "responses": [*_PLAIN, "gdn", "raa", "dnrt"],
+    "arr": [{"layers": layers, "weight": 0.1} for layers in ("hidden", "output")],
+}
+
+register(
+    Experiment(
+        name="dnrt-mnist",
+        mechanism="dnrt",
+        description="One hidden layer on MNIST, eight responses and RAA alone (comparison at the scale of Table 1)",
+        presets={
+            "smoke": {
+                **{key: value for key, value in _MNIST.items() if key != "tuning"},
+                "dataset": "digits",
+                "epochs": 3,
+                "batch_size": 64,
+                "learning_rates": [3e-3],
+                "tuning_seeds": [],
+                "seeds": 2,
+                "responses": ["gelu", "gdn", "dnrt"],
+            },
+            "laptop": _MNIST,
+        },
+        cases=_cases,
+        validate=partial(validation_accuracy, _fit),
+        measure=_measure,
+        columns=_INSIDE,
+    )
+)
+
+
+# dnrt-ablation: Table 5.
+
+_ABLATION: dict[str, Any] = {
+    **_COMMON,
+    "dataset": "cifar100",
+    "network": "vit_tiny",
+    "epochs": 300,
+    "batch_size": 256,
+    "augment": True,
+    "device": "cuda",
+    "learning_rates": [2.5e-4],
+    "tuning_seeds": [],
+    "responses": ["relu", "gelu", "raa", "relu+arr", "gelu+arr", "dnrt"],
+    "arr": [{"layers": "blocks", "weight": 20.0}],
+}
+_ABLATION_SMALL: dict[str, Any] = {
+    **_ABLATION,
+    "dataset": "cifar10",
+    "pool": 2,
+    "network": "vit_64x4",
+    "epochs": 20,
+    "train_size": 10000,
+    "batch_size": 128,
+    "device": "cpu",
+    "learning_rates": [3e-4, 1e-3, 3e-3, 1e-2],
+    "tuning_seeds": [1000, 1001],
+    "tuning": {"epochs": 6},
+    "arr": [{"layers": "blocks", "weight": 10.0}],
+}
+_ABLATION_SMOKE: dict[str, Any] = {
+    **{key: value for key, value in _ABLATION_SMALL.items() if key not in ("pool", "tuning")},
+    "dataset": "digits",
+    "network": "vit_64x4_patch2",
+    "epochs": 1,
+    "train_size": 300,
+    "learning_rates": [3e-3],
+    "tuning_seeds": [],
+    "seeds": 2,
+    "responses": ["gelu", "dnrt"],
+}
+
+register(
+    Experiment(
+        name="dnrt-ablation",
+        mechanism="dnrt",
+        description="What RAA and ARR add, alone and together (full: reproduction of Table 5; laptop: a small ViT)",
+        presets={"smoke": _ABLATION_SMOKE, "laptop": _ABLATION_SMALL, "full": _ABLATION},
+        cases=_cases,
+        validate=partial(validation_accuracy, _fit),
+        measure=_measure,
+        columns=_INSIDE,
+    )
+)

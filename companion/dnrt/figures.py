@@ -1,0 +1,585 @@
+"""The figures of DNRT: a threshold and class means that a reader can move, a model of a neuron, and responses."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from companion.dnrt.reference import _P, _TAIL
+from companion.plotting import COLOURS, HEIGHT, WIDTH, Picture, drawing, picture, slider, subplots
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["moving_means", "moving_threshold", "neurons", "responses"]
+
+
+def _number(value: float) -> str:
+    """Two decimals and a true minus, zero without one, as the scripts write it."""
+    return f"{value:z.2f}".replace("-", "−")
+
+
+def _whole(value: int) -> str:
+    return f"{value}".replace("-", "−")
+
+
+def _between(name: str, value: float, ends: tuple[float, float]) -> None:
+    if not ends[0] <= value <= ends[1]:
+        raise ValueError(f"{name} must lie in [{ends[0]:g}, {ends[1]:g}]; got {value!r}")
+
+
+def _filled(script: str, values: Mapping[str, object]) -> str:
+    for name, value in values.items():
+        script = script.replace(f"@{name}@", json.dumps(value))
+    return script
+
+
+def _legend(*signs: tuple[str, str, str]) -> str:
+    """Signs, their colours and what they mean; no line breaks between a sign and its meaning."""
+    each = " &nbsp; ".join(
+        f'<span style="white-space:nowrap"><span style="color:{colour}">{sign}</span> {meaning}</span>'
+        for sign, colour, meaning in signs
+    )
+    return f'<p style="margin:.3em 0">{each}</p>'
+
+
+def _sliders(rows: Iterable[tuple[str, str, tuple[float, float], float, float, str]]) -> str:
+    """Sliders whose symbols are equally wide."""
+    return "\n".join(
+        slider(name, f'<span style="flex:none;width:7.5em">{symbol}</span>', ends, step, value, shown)
+        for name, symbol, ends, step, value, shown in rows
+    )
+
+
+def _buttons(places: Iterable[tuple[str, tuple[float, ...]]]) -> str:
+    each = "\n".join(
+        f'<button type="button" data-start="{" ".join(f"{value:g}" for value in start)}">{name}</button>'
+        for name, start in places
+    )
+    return f'<p style="margin:.3em 0;display:flex;flex-wrap:wrap;gap:.4em">\n{each}\n</p>'
+
+
+# What both scripts begin and end with.
+_NUMBER = """
+  const number = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=0\\.?0*$)/, "").replace("-", "−");
+"""
+_LISTEN = """
+  const update = () => {
+    draw(...inputs.map(input => Number(input.value)));
+    for (const input of inputs) {
+      const shown = number(Number(input.value), input.step.includes(".") ? 2 : 0);
+      figure.querySelector("output." + input.name).textContent = shown;
+      input.setAttribute("aria-valuetext", shown);
+    }
+  };
+  for (const input of inputs) input.addEventListener("input", update);
+  for (const button of figure.querySelectorAll("button")) button.addEventListener("click", () => {
+    button.dataset.start.split(" ").forEach((value, k) => { inputs[k].value = value; });
+    update();
+  });
+  update();
+"""
+
+# --- a threshold that follows its vector --------------------------------------------------------------------------
+
+#: x_1, …, x_7; x_8 is the noise.
+_ELEMENTS = (0.8, -1.4, 2.4, 0.2, -0.5, 1.9, -2.2)
+_NOISE, _WEIGHT, _BIAS = (0.0, 2.0), (-1.0, 1.0), (-1.0, 1.0)
+#: The elements, the gate and the output share one axis of x; the threshold crosses all three.
+_MIDDLE, _UNIT, _REACH = 240, 60, 3.1
+_ROW, _BETWEEN_ROWS = 38, 20
+_GATE_0, _GATE_UNIT = 284, 64
+_OUT_0, _OUT_UNIT = 422, 36
+_TOP, _BOTTOM, _TALL = 24, 486, 510
+_STEPS = 124
+
+_THRESHOLD_SCRIPT = (
+    """
+for (const figure of document.querySelectorAll(".neuron-threshold:not([data-ready])")) {
+  figure.dataset.ready = "";
+  const inputs = ["noise", "weight", "bias"].map(name => figure.querySelector(`[name=${name}]`));
+  const others = @ELEMENTS@, tail = @TAIL@;
+"""
+    + _NUMBER
+    + """  // Φ(−u) e^(u²/2) is a polynomial in t = 1/(1 + p u), as in the kernel.
+  const phi = u => {
+    const t = 1 / (1 + @P@ * Math.abs(u));
+    const small = t * tail.reduceRight((sum, c) => sum * t + c, 0) * Math.exp(-u * u / 2);
+    return u > 0 ? 1 - small : small;
+  };
+  const x = value => @MIDDLE@ + @UNIT@ * value;
+  const out = value => @OUT_0@ - @OUT_UNIT@ * value;
+  const path = y => "M" + Array.from({length: @STEPS@ + 1}, (_, i) => {
+    const at = @REACH@ * (2 * i / @STEPS@ - 1);
+    return x(at).toFixed(2) + " " + y(at).toFixed(2);
+  }).join("L");
+  const draw = (noise, weight, bias) => {
+    const c = weight * noise + bias;
+    figure.querySelector(".gate").setAttribute("d", path(at => @GATE_0@ - @GATE_UNIT@ * phi(at + c)));
+    figure.querySelector(".raa").setAttribute("d", path(at => out(at * phi(at + c))));
+    figure.querySelector(".line").setAttribute("d", `M${x(-c).toFixed(2)} @TOP@V@BOTTOM@`);
+    const label = figure.querySelector(".label");
+    label.setAttribute("x", Math.min(Math.max(x(-c), 90), 350).toFixed(2));
+    label.textContent = "threshold " + number(-c);
+    [...others, noise].forEach((value, i) => {
+      const open = phi(value + c), row = @ROW@ + @BETWEEN_ROWS@ * i;
+      const bar = figure.querySelector(`.bar${i + 1}`);
+      bar.setAttribute("d", `M@MIDDLE@ ${row - 6}H${x(value).toFixed(2)}V${row + 6}H@MIDDLE@Z`);
+      bar.setAttribute("fill-opacity", open.toFixed(2));
+      figure.querySelector(`.open${i + 1}`).textContent = (100 * open).toFixed(0) + " %";
+      figure.querySelector(`.dot${i + 1}`).setAttribute(
+        "transform", `translate(${x(value).toFixed(2)} ${out(value * open).toFixed(2)})`);
+    });
+    const open = phi(others[0] + c);
+    figure.querySelector(".said").textContent = `Offset c = ${number(c)}. Of x₁ = ${number(others[0], 1)} the gate `
+      + `lets ${(100 * open).toFixed(0)} % through; GELU would let ${(100 * phi(others[0])).toFixed(0)} %.`;
+  };"""
+    + _LISTEN
+    + """}
+"""
+)
+
+_ROOMS = (
+    ("quiet", (0.0, -1.0, 0.0)),
+    ("noisy", (1.5, -1.0, 0.0)),
+    ("noisy, w₈ > 0", (1.5, 1.0, 0.0)),
+    ("w₈ = b = 0: GELU", (1.5, 0.0, 0.0)),
+)
+
+
+def moving_threshold(noise: float = 1.5, weight: float = -1.0, bias: float = 0.0) -> Picture:
+    """A figure of one vector under RAA, whose threshold the reader moves by one of the vector's own elements.
+
+    Of eight elements seven stay; the last, called noise, and its weight and the bias are sliders. The other weights are
+    zero, so that the offset is c = w₈ x₈ + b. The figure draws the elements as bars, the gate Φ(x + c), and the outputs
+    x Φ(x + c) on one axis of x. It needs no server and no network.
+
+    Parameters
+    ----------
+    noise
+        Where the slider of x₈ starts, in [0, 2].
+    weight, bias
+        Where the sliders of w₈ and b start, in [−1, 1].
+
+    Returns
+    -------
+    Picture
+        Displays itself when it is the last value of a cell.
+
+    Raises
+    ------
+    ValueError
+        If a start lies outside its slider.
+    """
+    for name, value, ends in (("noise", noise, _NOISE), ("weight", weight, _WEIGHT), ("bias", bias, _BIAS)):
+        _between(name, value, ends)
+    alt = (
+        "Eight elements of a vector as bars, the gate and the outputs of RAA below them on the same axis. One vertical "
+        "line, the threshold, crosses all three: bars that end to its right are filled, the gate lets them through; "
+        "the others are pale. Three sliders move the last element, its weight and the bias; the line moves, "
+        "and all elements are opened or closed with it."
+    )
+    script = _filled(
+        _THRESHOLD_SCRIPT,
+        {
+            "ELEMENTS": _ELEMENTS,
+            "TAIL": _TAIL,
+            "P": _P,
+            "MIDDLE": _MIDDLE,
+            "UNIT": _UNIT,
+            "REACH": _REACH,
+            "ROW": _ROW,
+            "BETWEEN_ROWS": _BETWEEN_ROWS,
+            "GATE_0": _GATE_0,
+            "GATE_UNIT": _GATE_UNIT,
+            "OUT_0": _OUT_0,
+            "OUT_UNIT": _OUT_UNIT,
+            "TOP": _TOP,
+            "BOTTOM": _BOTTOM,
+            "STEPS": _STEPS,
+        },
+    )
+    c = weight * noise + bias
+    first = _ELEMENTS[0]
+    rows = (
+        ("noise", "noise x₈", _NOISE, 0.05, noise, _number(noise)),
+        ("weight", "weight w₈", _WEIGHT, 0.05, weight, _number(weight)),
+        ("bias", "bias b", _BIAS, 0.05, bias, _number(bias)),
+    )
+    page = f"""\
+<div class="neuron-threshold" role="group" aria-label="Move one element, its weight and the bias"
+style="max-width:560px;margin:1em 0">
+{_threshold(noise, c, alt)}
+{_legend(("━━", COLOURS[0], "RAA"), ("╍╍", COLOURS[4], "GELU"), ("╍╍", COLOURS[1], "threshold x = −c: half open"))}
+{_sliders(rows)}
+{_buttons(_ROOMS)}
+<p class="said" role="status" style="margin:.3em 0">Offset c = {_number(c)}. Of x₁ = {first:g} the gate lets \
+{100 * _phi(first + c):.0f} % through; GELU would let {100 * _phi(first):.0f} %.</p>
+<script>{script}</script>
+</div>"""
+    return Picture(page, alt)
+
+
+def _phi(u: float) -> float:
+    return 0.5 * math.erfc(-u / math.sqrt(2))
+
+
+def _threshold(noise: float, c: float, alt: str) -> str:
+    def x(value: float) -> float:
+        return _MIDDLE + _UNIT * value
+
+    def out(value: float) -> float:
+        return _OUT_0 - _OUT_UNIT * value
+
+    grid = [_REACH * (2 * i / _STEPS - 1) for i in range(_STEPS + 1)]
+
+    def path(points: Iterable[float]) -> str:
+        return "M" + "L".join(f"{x(at):.2f} {y:.2f}" for at, y in zip(grid, points, strict=True))
+
+    bars, dots, texts = [], [], []
+    names = (*(f"x{index}" for index in "₁₂₃₄₅₆₇"), "noise")
+    for i, (name, value) in enumerate(zip(names, (*_ELEMENTS, noise), strict=True), 1):
+        row, opening = _ROW + _BETWEEN_ROWS * (i - 1), _phi(value + c)
+        colour = {1: COLOURS[3], 8: COLOURS[2]}.get(i, COLOURS[0])
+        bars.append(
+            f'<path class="bar{i}" stroke="{colour}" fill="{colour}" fill-opacity="{opening:.2f}" '
+            f'd="M{_MIDDLE} {row - 6}H{x(value):.2f}V{row + 6}H{_MIDDLE}Z"/>'
+        )
+        dots.append(
+            f'<circle class="dot{i}" fill="{colour}" r="{7 if i in (1, 8) else 5}" '
+            f'transform="translate({x(value):.2f} {out(value * opening):.2f})"/>'
+        )
+        texts.append(
+            f'<text x="2" y="{row + 5}">{name}</text>'
+            f'<text class="open{i}" x="476" y="{row + 5}" text-anchor="end">{100 * opening:.0f} %</text>'
+        )
+    left, right = x(-_REACH), x(_REACH)
+    axes = "".join(
+        f'<path d="M{left:g} {y:g}H{right:g}"/>' for y in (_GATE_0, _GATE_0 - _GATE_UNIT / 2, _GATE_0 - _GATE_UNIT)
+    )
+    axes += f'<path d="M{left:g} {_OUT_0}H{right:g}M{_MIDDLE} {_TOP}V{_BOTTOM}"/>'
+    marks = "".join(
+        f'<text x="{x(at):g}" y="{_TALL - 4}" text-anchor="middle">{_whole(at)}</text>' for at in range(-3, 4)
+    )
+    marks += "".join(
+        f'<text x="44" y="{_GATE_0 - _GATE_UNIT * at + 5:g}" text-anchor="end">{name}</text>'
+        for at, name in ((0, "0"), (0.5, "½"), (1, "1"))
+    )
+    marks += "".join(f'<text x="44" y="{out(at) + 5:g}" text-anchor="end">{_whole(at)}</text>' for at in range(-1, 4))
+    return f"""\
+<svg role="img" aria-label="{html.escape(alt)}" viewBox="0 0 {WIDTH} {_TALL}" style="width:100%;height:auto">
+<g stroke="currentColor" fill="none" opacity=".35">{axes}</g>
+<g stroke-width="1.5">
+{"".join(bars)}
+</g>
+<g fill="none" stroke-width="3">
+<path class="gelu" stroke="{COLOURS[4]}" stroke-width="2" stroke-dasharray="5 4" \
+d="{path(out(at * _phi(at)) for at in grid)}"/>
+<path class="gate" stroke="{COLOURS[0]}" d="{path(_GATE_0 - _GATE_UNIT * _phi(at + c) for at in grid)}"/>
+<path class="raa" stroke="{COLOURS[0]}" d="{path(out(at * _phi(at + c)) for at in grid)}"/>
+<path class="line" stroke="{COLOURS[1]}" stroke-width="2.5" stroke-dasharray="8 4" d="M{x(-c):.2f} {_TOP}V{_BOTTOM}"/>
+</g>
+<g>{"".join(dots)}</g>
+<g fill="currentColor" font-size="17" style="font-family:sans-serif">
+<text class="label" x="{min(max(x(-c), 90), 350):.2f}" y="16" text-anchor="middle">threshold {_number(-c)}</text>
+<text x="476" y="16" text-anchor="end">open</text>
+{"".join(texts)}
+<text x="54" y="{_GATE_0 - _GATE_UNIT - 7}">gate Φ(x + c)</text><text x="54" y="{_OUT_0 - 110}">output x Φ(x + c)</text>
+{marks}<text x="476" y="{_TALL - 4}" text-anchor="end">x</text></g>
+</svg>"""
+
+
+# --- class means that follow their samples ------------------------------------------------------------------------
+
+#: Class, x_1 and x_2, in batch order. Drawn once: normal about (−1.1, −0.5) and (1.1, 0.5).
+_SAMPLES = (
+    *((1, -2.08, -0.92), (1, -1.12, 0.14), (2, 0.52, 0.59), (1, -0.98, -0.43), (2, 0.17, 0.88), (1, -1.26, -0.91)),
+    *((1, -1.33, -0.64), (2, 1.23, 0.52), (1, -0.55, -0.7), (1, -0.15, -0.67), (1, -0.98, -1.8), (1, -1.61, 0.18)),
+    *((2, 2.41, 0.13), (2, 1.5, -0.1), (1, -0.36, 1.08), (2, 1.49, 0.84), (2, -0.22, 0.44), (1, -1.36, 0.19)),
+    *((2, 1.5, -0.04), (1, -2.08, -0.39), (2, 0.78, 0.67), (2, 1.86, 0.92), (1, -0.97, -1.16), (2, 0.43, 1.15)),
+)
+_STEP, _MOMENTUM = (1, len(_SAMPLES)), (0.0, 1.0)
+_SCALE = 74
+
+_MEANS_SCRIPT = (
+    """
+for (const figure of document.querySelectorAll(".neuron-means:not([data-ready])")) {
+  figure.dataset.ready = "";
+  const inputs = ["step", "momentum"].map(name => figure.querySelector(`[name=${name}]`));
+  const samples = @SAMPLES@;
+"""
+    + _NUMBER
+    + """  const place = ([x, y]) =>
+    (@WIDTH@ / 2 + @SCALE@ * x).toFixed(2) + " " + (@HEIGHT@ / 2 - @SCALE@ * y).toFixed(2);
+  const set = (name, attribute, value) => figure.querySelector("." + name).setAttribute(attribute, value);
+  const draw = (step, m) => {
+    const means = {}, trails = {1: [], 2: []};
+    let seen, own, x;
+    for ([own, ...x] of samples.slice(0, step)) {
+      seen = means[own] || x;
+      means[own] = seen.map((mean, j) => (1 - m) * mean + m * x[j]);
+      trails[own].push(place(means[own]));
+    }
+    samples.forEach((_, i) => set("sample" + (i + 1), "opacity", i + 1 < step ? "0.4" : i + 1 > step ? "0" : "1"));
+    for (const [k, trail] of Object.entries(trails)) {
+      set("trail" + k, "d", trail.length ? "M" + trail.join("L") : "");
+      set("mean" + k, "transform", `translate(${trail.at(-1) || "-99 -99"})`);
+    }
+    set("seen", "transform", `translate(${place(seen)})`);
+    set("legs", "d", `M${place(seen)}L${place([x[0], seen[1]])}L${place(x)}`);
+    const legs = x.map((value, j) => Math.abs(value - seen[j]));
+    figure.querySelector(".said").textContent = `Sample ${step} is of class ${own}. Its loss is the two legs, `
+      + `divided by d: ‖x − μ‖₁/d = (${legs.map(leg => number(leg)).join(" + ")})/2 `
+      + `= ${number((legs[0] + legs[1]) / 2)}.`;
+  };"""
+    + _LISTEN
+    + """}
+"""
+)
+
+_MOMENTA = (("m = 0: it stays", 0.0), ("m = 0.1, the paper's", 0.1), ("m = 1: it jumps", 1.0))
+
+
+def moving_means(step: int = 15, momentum: float = 0.1) -> Picture:
+    """A figure of two classes whose means follow their samples, moved by the reader.
+
+    The samples have d = 2 elements and come one by one. The first of a class becomes its mean μ; every later one
+    moves it, μ ← (1 − m) μ + m x. The figure draws the way of each mean, and for the last sample the way
+    whose length is ‖x − μ‖₁, with μ before that sample's own update. It needs no server and no network.
+
+    Parameters
+    ----------
+    step
+        How many samples have come where the slider starts, from 1 to 24.
+    momentum
+        Where the slider of m starts, in [0, 1].
+
+    Returns
+    -------
+    Picture
+        Displays itself when it is the last value of a cell.
+
+    Raises
+    ------
+    ValueError
+        If a start lies outside its slider.
+    """
+    _between("step", step, _STEP)
+    _between("momentum", momentum, _MOMENTUM)
+    alt = (
+        "Samples of two classes in a plane, circles to the left and squares to the right, and the way that the mean of "
+        "each class has gone. From the last sample two legs, one along each axis, lead to the mean of its class. Two "
+        "sliders choose how many samples have come and the momentum m: with m = 0 a mean stays at its first sample, "
+        "with m = 1 it jumps to every new one, with m = 0.1 it drifts towards the middle of its class."
+    )
+    script = _filled(_MEANS_SCRIPT, {"SAMPLES": _SAMPLES, "WIDTH": WIDTH, "HEIGHT": HEIGHT, "SCALE": _SCALE})
+    svg, said = _means(step, momentum, alt)
+    rows = (
+        ("step", "sample", _STEP, 1, step, f"{step}"),
+        ("momentum", "momentum m", _MOMENTUM, 0.01, momentum, _number(momentum)),
+    )
+    signs = (
+        ("●", COLOURS[0], "class 1"),
+        ("■", COLOURS[1], "class 2"),
+        ("◇", "inherit", "their means"),
+        ("╍╍", COLOURS[3], "from μ to x"),
+    )
+    page = f"""\
+<div class="neuron-means" role="group" aria-label="Move the sample and the momentum"
+style="max-width:640px;margin:1em 0">
+{svg}
+{_legend(*signs)}
+{_sliders(rows)}
+{_buttons((name, (_STEP[1], m)) for name, m in _MOMENTA)}
+<p class="said" role="status" style="margin:.3em 0">{said}</p>
+<script>{script}</script>
+</div>"""
+    return Picture(page, alt)
+
+
+def _means(step: int, momentum: float, alt: str) -> tuple[str, str]:
+    """The drawing, and what is said below it."""
+
+    def x(value: float) -> float:
+        return WIDTH / 2 + _SCALE * value
+
+    def y(value: float) -> float:
+        return HEIGHT / 2 - _SCALE * value
+
+    def place(point: Sequence[float]) -> str:
+        return f"{x(point[0]):.2f} {y(point[1]):.2f}"
+
+    means: dict[int, Sequence[float]] = {}
+    trails: dict[int, list[str]] = {1: [], 2: []}
+    for own, *last in _SAMPLES[:step]:
+        seen = means.get(own, last)
+        means[own] = (
+            (1 - momentum) * seen[0] + momentum * last[0],
+            (1 - momentum) * seen[1] + momentum * last[1],
+        )
+        trails[own].append(place(means[own]))
+    shapes = {1: '<circle r="5" ', 2: '<path d="M-4.5 -4.5h9v9h-9z" '}
+    samples = "".join(
+        f'{shapes[k]}class="sample{i}" fill="{COLOURS[k - 1]}" opacity="{0.4 if i < step else int(i == step)}" '
+        f'transform="translate({place(at)})"/>'
+        for i, (k, *at) in enumerate(_SAMPLES, 1)
+    )
+    ways = "".join(
+        f'<path class="trail{k}" stroke="{COLOURS[k - 1]}" d="{"M" + "L".join(trail) if trail else ""}"/>'
+        f'<path class="mean{k}" stroke="{COLOURS[k - 1]}" d="M0 -8L8 0L0 8L-8 0Z" '
+        f'transform="translate({trail[-1] if trail else "-99 -99"})"/>'
+        for k, trail in trails.items()
+    )
+    legs = [abs(last[j] - seen[j]) for j in (0, 1)]
+    curves = f"""\
+<g stroke="none">{samples}</g>
+{ways}
+<path class="legs" stroke="{COLOURS[3]}" stroke-dasharray="6 3" \
+d="M{place(seen)}L{place((last[0], seen[1]))}L{place(last)}"/>
+<circle class="seen" stroke="{COLOURS[3]}" stroke-width="2" r="4" transform="translate({place(seen)})"/>
+<text fill="currentColor" font-size="14" style="font-family:sans-serif" x="{x(0) + 8:g}" y="14">x₂</text>"""
+    said = (
+        f"Sample {step} is of class {own}. Its loss is the two legs, divided by d: "
+        f"‖x − μ‖₁/d = ({_number(legs[0])} + {_number(legs[1])})/2 = {_number(sum(legs) / 2)}."
+    )
+    return drawing(curves, alt, "x₁", ((-2, -1, 1, 2), (-1, 1)), x, y), said
+
+
+# --- a neuron whose threshold follows its own past ----------------------------------------------------------------
+
+#: In milliseconds: one step, the leak of the potential, and how long the threshold remembers.
+_DT, _LEAK, _MEMORY = 1.0, 10.0, 80.0
+#: What a spike adds to the threshold, which rests at 1.
+_JUMP = 0.3
+_STRONG, _WEAK = 0.32, 0.14
+_BURST, _PULSE, _END = (10, 50), (90, 115), 150
+
+
+def _integrate_and_fire(current: Iterable[float]) -> tuple[list[float], list[float], list[int]]:
+    """Potential and threshold at every step, and the steps that end in a spike."""
+    potential, threshold = 0.0, 1.0
+    potentials, thresholds, spikes = [], [], []
+    for step, flow in enumerate(current):
+        potential += _DT * (flow - potential / _LEAK)
+        threshold += _DT * (1.0 - threshold) / _MEMORY
+        potentials.append(potential)
+        thresholds.append(threshold)
+        if potential >= threshold:
+            spikes.append(step)
+            potential = 0.0
+            threshold += _JUMP
+    return potentials, thresholds, spikes
+
+
+def _currents() -> tuple[list[float], list[float]]:
+    """A weak pulse alone, and the same after a burst."""
+    weak = [_WEAK if _PULSE[0] <= step < _PULSE[1] else 0.0 for step in range(_END)]
+    return weak, [_STRONG if _BURST[0] <= step < _BURST[1] else flow for step, flow in enumerate(weak)]
+
+
+def neurons() -> Picture:
+    """A picture of a model neuron whose threshold rises with every spike: a weak pulse, at rest and after a burst.
+
+    An adaptive leaky integrate-and-fire neuron: dV/dt = −V/τ + I, a spike where V reaches θ, which then jumps by Δ and
+    decays towards 1, dθ/dt = (1 − θ)/τ_θ, with τ = 10 ms, τ_θ = 80 ms and Δ = 0.3.
+
+    Returns
+    -------
+    Picture
+        Displays itself when it is the last value of a cell.
+    """
+    figure, rows = subplots(2, 1, sharex=True, sharey=True, figsize=(5.4, 4.6))
+    for axes, current, title in zip(rows, _currents(), ("at rest", "after a burst"), strict=True):
+        potentials, thresholds, spikes = _integrate_and_fire(current)
+        time = [_DT * step for step in range(_END)]
+        axes.plot(time, potentials, label="potential V")
+        axes.plot(time, thresholds, label="threshold θ")
+        axes.vlines([_DT * spike for spike in spikes], 2.9, 3.3, color=COLOURS[2], linewidth=2.5, label="spike")
+        axes.fill_between(
+            time,
+            -0.5,
+            [3 * flow - 0.5 for flow in current],
+            step="post",
+            linewidth=0,
+            color=COLOURS[4],
+            alpha=0.5,
+            label="input I",
+        )
+        axes.set_title(f"A weak pulse {title}")
+        axes.set_ylabel("potential")
+    rows[0].legend(loc="upper left", ncols=2)
+    rows[1].set(xlabel="time, ms", xlim=(0, _END))
+    return picture(
+        figure,
+        alt=(
+            "Two panels over 150 milliseconds. Above, a weak pulse after 90 milliseconds lifts the potential to the "
+            "resting threshold, and the neuron spikes. Below, a strong burst comes first. Each of its spikes lifts the "
+            "threshold, which is still above the potential when the same weak pulse comes: there is no spike."
+        ),
+        caption=(
+            "Why does the same weak pulse make a spike at rest and none after a burst? Every spike lifts the "
+            "threshold, and it takes time to fall again. This is a model of a neuron, and no proof for RAA: here the "
+            "threshold follows the neuron's own past; RAA's follows the other elements of the same vector, at the same "
+            "moment."
+        ),
+    )
+
+
+# --- distributions of responses -----------------------------------------------------------------------------------
+
+
+def responses(axes: Axes, groups: Mapping[str, Tensor | Sequence[Sequence[float]]], channels: int = 20) -> None:
+    """Draw how the responses of each channel are distributed, one colour a group, as bands between quantiles.
+
+    A band reaches from a quantile to the one as far from the other end. Inner bands are thicker. The median is a mark.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        Where to draw.
+    groups : mapping of str to tensor or nested sequence
+        For each group, for example a class, (channels, quantiles): an odd number of quantiles, at least
+        three, ascending.
+    channels : int
+        So many are drawn, from the first.
+
+    Raises
+    ------
+    ValueError
+        If an array has another shape, or its quantiles descend.
+
+    Examples
+    --------
+    >>> figure, axes = subplots(figsize=(4, 2))
+    >>> responses(axes, {"GELU": [[-0.1, 0.0, 0.4], [-0.2, 0.3, 1.0]]})
+    >>> picture(figure, alt="Responses of two channels.")
+    Figure: Responses of two channels.
+    """
+    for number, (name, given) in enumerate(groups.items()):
+        quantiles = torch.as_tensor(given, dtype=torch.float64)
+        if quantiles.ndim != 2 or quantiles.shape[1] < 3 or quantiles.shape[1] % 2 == 0:
+            raise ValueError(
+                f"groups: {name!r} must be (channels, quantiles), an odd number from 3; got {tuple(quantiles.shape)}"
+            )
+        if (quantiles.diff() < 0).any():
+            raise ValueError(f"groups: the quantiles of {name!r} must ascend along the second dimension")
+        shown = quantiles[:channels].numpy()
+        # The groups stand beside each other, within four fifths of a channel.
+        shift = 0.8 * ((number + 0.5) / len(groups) - 0.5)
+        at = [channel + shift for channel in range(1, len(shown) + 1)]
+        middle, colour = shown.shape[1] // 2, COLOURS[number % len(COLOURS)]
+        for inner in range(middle):
+            width = (1.5 + 3.5 * inner) / len(groups) ** 0.5
+            axes.vlines(at, shown[:, inner], shown[:, -1 - inner], color=colour, linewidth=width, alpha=0.6)
+        axes.plot(
+            at, shown[:, middle], linestyle="none", marker="os^Dv"[number % 5], markersize=4, color=colour, label=name
+        )
+    axes.locator_params("x", integer=True)
+    axes.set(xlabel="channel", ylabel="response")
+    axes.label_outer()

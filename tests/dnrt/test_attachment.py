@@ -1,0 +1,187 @@
+"""ARR in any network: it takes the responses that are meant, and it goes where the network goes."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from companion import ARR, attach_arr, detach_arr, replace_activations
+from companion.models.vit import VisionTransformer
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 3))
+
+
+def data() -> tuple[Tensor, Tensor]:
+    return torch.randn(6, 8), torch.tensor([0, 2, 0, 1, 2, 2])
+
+
+def test_the_loss_is_lambda_times_the_mean_over_the_layers() -> None:
+    model, (x, target) = network(), data()
+    plain = model(x)
+    arr = attach_arr(model, ["1", "2"], 3, (8,), weight=5.0)
+    assert torch.equal(model(x), plain)  # the network computes what it did
+    ours, theirs = arr.loss(target), [ARR(3, 16), ARR(3, 3)]
+    hidden = model[:2](x)
+    expected = 5 * sum(arr(y, target) for arr, y in zip(theirs, (hidden, plain), strict=True)) / 2
+    torch.testing.assert_close(ours, expected)
+    for mean, other in zip(arr.means().values(), theirs, strict=True):
+        torch.testing.assert_close(mean, other.mean)
+    assert list(arr.means()) == ["1", "2"]
+    assert model.arr is arr
+
+
+def test_both_losses_train_the_layers_before_them() -> None:
+    model, (x, target) = network(), data()
+    arr = attach_arr(model, "1", 3, (8,))
+    (F.cross_entropy(model(x), target) * 0 + arr.loss(target)).backward()
+    assert model[0].weight.grad.abs().sum() > 0
+    assert not model[2].weight.grad.any()
+
+
+def tokens(response: object, **options: object) -> Tensor:
+    """The class means of a transformer's last block after one image of each class."""
+    torch.manual_seed(0)
+    model = VisionTransformer(8, 1, 2, patch=4, width=6, depth=2, heads=2)
+    arr = attach_arr(model, "blocks.*", 2, (1, 8, 8), response=response)  # type: ignore[arg-type]
+    out: list[Tensor] = []
+    model.get_submodule("blocks.1").register_forward_hook(lambda *args: out.append(args[2]))
+    model(torch.randn(2, 1, 8, 8))
+    arr.loss(torch.tensor([0, 1]))
+    assert list(arr.means()) == ["blocks.0", "blocks.1"]
+    return torch.stack([out[0].detach(), arr.means()["blocks.1"][:, None].expand_as(out[0])])
+
+
+def test_of_tokens_the_class_token_their_mean_or_what_a_function_says() -> None:
+    for response, pick in (
+        ("auto", lambda x: x[:, 0]),
+        ("class_token", lambda x: x[:, 0]),
+        ("mean", lambda x: x.mean(1)),
+        (lambda x: x[:, 3], lambda x: x[:, 3]),
+    ):
+        out, mean = tokens(response)
+        torch.testing.assert_close(mean[:, 0], pick(out))
+
+
+def test_maps_are_averaged_over_their_pixels() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
+    x = torch.randn(1, 1, 6, 6)
+    model(x)
+    arr = attach_arr(model, "1", 2, (1, 6, 6))
+    model(x)
+    arr.loss(torch.tensor([1]))
+    torch.testing.assert_close(arr.means()["1"][1], model[:2](x).mean((0, 2, 3)))
+
+
+def step(model: nn.Module, x: Tensor, target: Tensor) -> tuple[Tensor, list[Tensor]]:
+    model.zero_grad()
+    loss = F.cross_entropy(model(x), target) + model.arr.loss(target)
+    loss.backward()
+    return loss.detach(), [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def test_a_copy_a_pickle_and_a_saved_state_go_on_alike_and_apart() -> None:
+    model, (x, target) = network(), data()
+    arr = attach_arr(model, "1", 3, (8,), weight=2.0, init="zero")
+    model(x)  # what was not asked for is not copied
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded = network()
+    attach_arr(loaded, "1", 3, (8,), weight=2.0, init="zero")
+    loaded.load_state_dict(model.state_dict())
+    twins = copy.deepcopy(model), torch.load(file, weights_only=False), loaded
+    expected, before = step(model, x, target), arr.means()["1"].clone()
+    for twin in twins:
+        loss, gradients = step(twin, x, target)
+        torch.testing.assert_close(loss, expected[0])
+        torch.testing.assert_close(gradients, expected[1])
+        assert twin.arr is not arr
+    assert torch.equal(arr.means()["1"], before)
+
+
+def test_a_compiled_network_and_a_compiled_step_do_the_same() -> None:
+    torch.compiler.reset()
+    model, (x, target) = network(), data()
+    attach_arr(model, ["1", "2"], 3, (8,), init="zero")
+    whole, apart = copy.deepcopy(model), copy.deepcopy(model)
+    compiled = torch.compile(apart, fullgraph=True)
+    in_one = torch.compile(lambda x, t: F.cross_entropy(whole(x), t) + whole.arr.loss(t), fullgraph=True)
+    for _ in range(2):
+        loss, gradients = step(model, x, target)
+        for network_, other in (
+            (apart, F.cross_entropy(compiled(x), target) + apart.arr.loss(target)),
+            (whole, in_one(x, target)),
+        ):
+            torch.testing.assert_close(other, loss)
+            network_.zero_grad()
+            other.backward()
+            torch.testing.assert_close([p.grad for p in network_.parameters()], gradients)
+    torch.testing.assert_close(whole.arr.arr.mean, model.arr.arr.mean)
+
+
+def test_it_lives_with_replaced_activations() -> None:
+    model = replace_activations(network(), {"gelu": "raa"}, (8,))
+    arr = attach_arr(model, "1", 3, (8,))
+    x, target = data()
+    model(x)
+    assert arr.loss(target).isfinite()
+
+
+def test_a_detached_network_is_as_it_was() -> None:
+    model = network()
+    names = list(model.state_dict())
+    attach_arr(model, "1", 3, (8,))
+    twin = copy.deepcopy(model)
+    for network_ in (model, twin):
+        assert detach_arr(network_) is network_
+        assert list(network_.state_dict()) == names
+        assert not network_[1]._forward_hooks
+    with pytest.raises(ValueError, match="allowed is one that attach_arr has changed"):
+        detach_arr(model)
+
+
+def test_evaluation_records_nothing_and_each_pass_is_asked_once() -> None:
+    model, (x, target) = network(), data()
+    arr = attach_arr(model, "1", 3, (8,))
+    model.eval()(x)
+    with pytest.raises(RuntimeError, match="one call after each forward pass in training mode"):
+        arr.loss(target)
+    model.train()(x)
+    arr.loss(target)
+    with pytest.raises(RuntimeError):
+        arr.loss(target)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"layers": "blocks.*"}, r"layers: got 'blocks.\*', allowed are names or patterns such as 0, 1, 2"),
+        ({"weight": -1.0}, "weight: got -1.0"),
+        ({"weight": float("inf")}, "weight: got inf"),
+        ({"response": "first"}, "response: got 'first'"),
+        ({"momentum": 2.0}, "momentum"),
+        ({"num_classes": 0}, "num_classes"),
+        ({"example": (9,)}, "module '0', a Linear, cannot take"),
+        ({"response": lambda x: x[0]}, r"'1' gives \(16,\)"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_the_network_stays(arguments: dict[str, object], message: str) -> None:
+    model = network()
+    with pytest.raises(ValueError, match=message):
+        attach_arr(model, **{"layers": "1", "num_classes": 3, "example": (8,), **arguments})  # type: ignore[arg-type]
+    assert not hasattr(model, "arr")
+    assert not model[1]._forward_hooks
+
+
+def test_two_at_once_are_refused() -> None:
+    model = network()
+    attach_arr(model, "1", 3, (8,))
+    with pytest.raises(ValueError, match="see detach_arr"):
+        attach_arr(model, "2", 3, (8,))
