@@ -179,6 +179,7 @@ register("dnrt-raa-element-bias", Derivative(element(z, v, b), b), z * slope(_li
 
 words.define("dnrt-offset", c, Sum(w[k] * x[k], (k, 1, d)) + b, source=f"{PAPER}, Eq. 4")
 words.define("dnrt-raa", y[i], x[i] * s(x[i] + c), source=f"{PAPER}, Eq. 4")
+register("dnrt-neuron", y[i], x[i] * s(x[i] + Sum(w[k] * x[k], (k, 1, d)) + b), source=f"{PAPER}, Eq. 4")
 
 # --- its gradients --------------------------------------------------------------------------------------------------
 
@@ -273,6 +274,9 @@ register(
     note="A gated linear unit whose gate has the value's matrix, the same vector r added to every row.",
 )
 
+_whole, _task = sympy.symbols(r"\mathcal{L} \mathcal{L}_{\mathrm{task}}", real=True)
+_held, _lam = sympy.symbols(r"\mathcal{L}_{\mathrm{ARR}} lambda", real=True)
+
 # --- ARR: the moving mean of a class --------------------------------------------------------------------------------
 
 words.name(mean[n, i], Piecewise((mean[0, i], Eq(n, 0)), ((1 - m) * mean[n - 1, i] + m * x[n, i], True)))
@@ -307,6 +311,7 @@ register(
     (1 - m) * loss[n],
     source="from Eq. 5; the published code reads the mean after its update",
 )
+words.define("dnrt-objective", _whole, _task + _lam * _held, source=f"{PAPER}, Eq. 7")
 register(
     "dnrt-arr-gradient",
     Partial(loss[n], x[n, i]),
