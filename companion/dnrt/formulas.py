@@ -274,8 +274,8 @@ register(
     note="A gated linear unit whose gate has the value's matrix, the same vector r added to every row.",
 )
 
-_whole, _task = sympy.symbols(r"\mathcal{L} \mathcal{L}_{\mathrm{task}}", real=True)
-_held, _lam = sympy.symbols(r"\mathcal{L}_{\mathrm{ARR}} lambda", real=True)
+_whole, _task = sympy.symbols(r"\mathcal{L}_{\mathrm{all}} \mathcal{L}_{\mathrm{task}}", real=True)
+_held, _lam = sympy.symbols(r"\mathcal{L}_{\mathrm{ARR}} \lambda", real=True)
 
 # --- ARR: the moving mean of a class --------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ FORMULAS = symbolic.formulas("dnrt-")
 NAMES = {"dnrt-offset", "dnrt-raa", "dnrt-slope-share", "dnrt-slope-sum", "dnrt-glu-direction", "dnrt-glu-bias"} | {
     "dnrt-arr-loss",
     "dnrt-centre-loss",
+    "dnrt-objective",
 }
 #: Means, integrals and bounds, which have tests of their own.
 BY_NUMBERS = {f"dnrt-arr-{name}" for name in ("spread", "distance", "channels", "skewed", "fisher")} | {
