@@ -11,13 +11,14 @@ m = 0.1. What the paper leaves open is decided here:
   code; numbers have 32 bits. No augmentation: which of timm's the paper used on MNIST it does not say, and mirrored
   digits are others.
 - A tenth of the training images validates; each response's learning rate is tuned on it with two seeds that are not
-  evaluated, by shorter trainings with the same schedule, from one grid for all.
+  evaluated, by whole trainings, from one grid for all. (Trainings of 4 epochs in place of 50 chose rates that are too
+  high: GELU's would have been 0.03, with a lead of 0.03 points over 0.01.)
 - ARR acts "on the global feature vector aggregated after the activation"; of an MLP "the output directly represents"
   it. Both readings are run: "hidden" is what the activation gives, "output" the logits, which aggregate it. In a ViT it
   is the class token after every block, as in the published code.
-- λ is tuned in the paper, per network and data. On MNIST it is the best of 0.01, 0.1, 1 and 10, by validation accuracy
-  of a seed that is used for nothing else, 8 epochs long: 0.1 for both readings; for the ViT it is the paper's 10 for
-  CIFAR-10.
+- λ is tuned in the paper, per network and data. On MNIST it is 0.01 or 0.1, for each reading what has the higher mean
+  validation accuracy; of 0.01, 0.1, 1 and 10 these were the best two, with a seed that is used for nothing else and 8
+  epochs. For the ViT it is the paper's 10 for CIFAR-10.
 
 ``dnrt-mnist`` is Table 1's first row at the paper's scale: 50 epochs, its eight activations and RAA alone.
 ``dnrt-ablation`` is Table 5: its ``full`` preset is the paper's ViT-Tiny on CIFAR-100, for a GPU. ``laptop`` is a
@@ -59,7 +60,7 @@ from companion.experiments.classification import Fitted, fit, validation_accurac
 from companion.surgery import replace_activations
 from companion.training import Loss, evaluate
 
-__all__ = ["comparisons", "label"]
+__all__ = ["comparisons", "label", "with_chosen_weight"]
 
 _PLAIN: dict[str, Callable[[], nn.Module]] = {
     "softplus": nn.Softplus,
@@ -253,6 +254,30 @@ _PAIRS = {
 }
 
 
+def with_chosen_weight(rows: Iterable[Row]) -> list[Row]:
+    """Of each response the rows with the λ that validates best, where several were tried.
+
+    Parameters
+    ----------
+    rows : iterable of dict
+        Of a result.
+
+    Returns
+    -------
+    list of dict
+        In their order.
+    """
+    kept = list(rows)
+    scores: dict[tuple[str, float], list[float]] = {}
+    for row in kept:
+        if "weight" in row:
+            scores.setdefault((label(row), row["weight"]), []).append(row.get("accuracy_validation", 0.0))
+    best: dict[str, tuple[float, float]] = {}
+    for (name, weight), values in scores.items():
+        best[name] = max(best.get(name, (-1.0, 0.0)), (_mean(values), weight))
+    return [row for row in kept if "weight" not in row or row["weight"] == best[label(row)][1]]
+
+
 def comparisons(result: Mapping[str, Any], measure: str = "accuracy") -> list[Comparison[tuple[str, str]]]:
     """Compare the responses of a result as the protocol says.
 
@@ -269,7 +294,7 @@ def comparisons(result: Mapping[str, Any], measure: str = "accuracy") -> list[Co
         By pair of labels, as `label` gives them; differences are first minus second.
     """
     series: dict[str, dict[int, float]] = {}
-    for row in result["rows"]:
+    for row in with_chosen_weight(result["rows"]):
         series.setdefault(label(row), {})[row["seed"]] = row[measure]
     pairs = [(one, other) for one, other in _PAIRS[result["experiment"]] if one in series and other in series]
     return family({pair: (series[pair[0]], series[pair[1]]) for pair in pairs})
@@ -297,10 +322,9 @@ _MNIST: dict[str, Any] = {
     "dataset": "mnist",
     "network": "layer128",
     "epochs": 50,
-    "learning_rates": [1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1],
-    "tuning": {"epochs": 4},
+    "learning_rates": [1e-3, 3e-3, 1e-2, 3e-2, 1e-1],
     "responses": [*_PLAIN, "gdn", "raa", "dnrt"],
-    "arr": [{"layers": layers, "weight": 0.1} for layers in ("hidden", "output")],
+    "arr": [{"layers": layers, "weight": weight} for layers in ("hidden", "output") for weight in (0.01, 0.1)],
 }
 
 register(
@@ -310,7 +334,7 @@ register(
         description="One hidden layer on MNIST, eight responses and RAA alone (comparison at the scale of Table 1)",
         presets={
             "smoke": {
-                **{key: value for key, value in _MNIST.items() if key != "tuning"},
+                **_MNIST,
                 "dataset": "digits",
                 "epochs": 3,
                 "batch_size": 64,
@@ -355,11 +379,10 @@ _ABLATION_SMALL: dict[str, Any] = {
     "device": "cpu",
     "learning_rates": [3e-4, 1e-3, 3e-3, 1e-2],
     "tuning_seeds": [1000, 1001],
-    "tuning": {"epochs": 6},
     "arr": [{"layers": "blocks", "weight": 10.0}],
 }
 _ABLATION_SMOKE: dict[str, Any] = {
-    **{key: value for key, value in _ABLATION_SMALL.items() if key not in ("pool", "tuning")},
+    **{key: value for key, value in _ABLATION_SMALL.items() if key != "pool"},
     "dataset": "digits",
     "network": "vit_64x4_patch2",
     "epochs": 8,
@@ -431,7 +454,6 @@ register(
                 "augment": "mirror",
                 "train_size": 2000,
                 "epochs": 60,
-                "tuning": {"epochs": 15},
                 "responses": _OVERFITTING["responses"],
             },
             "full": _OVERFITTING,

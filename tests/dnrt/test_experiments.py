@@ -61,6 +61,7 @@ def test_the_two_readings_of_a_perceptron_hold_what_the_activation_gives_and_the
     for case in experiments._cases({**settings, "responses": ["dnrt"]}):
         fitted = experiments._fit(Job("dnrt-mnist", "evaluation", case, {**settings, "epochs": 0}, 0, 0.003))
         widths[label(case)] = list(fitted.model.arr.widths.values())
+        assert fitted.model.arr.weight == case["weight"]
     assert widths == {"dnrt hidden": [128], "dnrt output": [10]}
 
 
@@ -104,6 +105,17 @@ def test_sparsity_and_the_share_within_classes_do_not_depend_on_the_scale():
             sparsity(wrong[:1] if wrong.ndim == 1 else wrong)
     with pytest.raises(ValueError, match=r"allowed are \(N, d\) and \(N,\)"):
         within_class_share(x, targets[:-1])
+
+
+def test_of_several_weights_the_one_that_validates_best_counts():
+    rows = [
+        {"response": "dnrt", "layers": "hidden", "weight": weight, "seed": seed, "accuracy": weight,
+         "accuracy_validation": validation + seed}
+        for weight, validation in ((0.01, 0.3), (0.1, 0.4), (1.0, 0.2))
+        for seed in range(2)
+    ]  # fmt: skip
+    plain = {"response": "gelu", "seed": 0, "accuracy": 0.5}
+    assert experiments.with_chosen_weight([plain, *rows]) == [plain, *rows[2:4]]
 
 
 def test_the_comparisons_are_those_of_the_protocol():
