@@ -146,14 +146,14 @@ for (const figure of document.querySelectorAll(".neuron-threshold:not([data-read
 )
 
 _ROOMS = (
-    ("quiet", (0.0, -1.0, 0.0)),
-    ("noisy", (1.5, -1.0, 0.0)),
-    ("noisy, w₈ > 0", (1.5, 1.0, 0.0)),
+    ("quiet", (0.0, -0.8, 0.0)),
+    ("noisy", (1.5, -0.8, 0.0)),
+    ("noisy, w₈ > 0", (1.5, 0.8, 0.0)),
     ("w₈ = b = 0: GELU", (1.5, 0.0, 0.0)),
 )
 
 
-def moving_threshold(noise: float = 1.5, weight: float = -1.0, bias: float = 0.0) -> Picture:
+def moving_threshold(noise: float = 1.5, weight: float = -0.8, bias: float = 0.0) -> Picture:
     """A figure of one vector under RAA, whose threshold the reader moves by one of the vector's own elements.
 
     Of eight elements seven stay; the last, called noise, and its weight and the bias are sliders. The other weights are
