@@ -111,7 +111,7 @@ class AttachedARR(nn.Module):
         RuntimeError
             If the network did not run in training mode since the last call.
         """
-        by_layer, self.responses.by_layer = self.responses.by_layer, {}
+        by_layer = self.responses.by_layer
         if missing := [name for name in self.widths if name not in by_layer]:
             raise RuntimeError(
                 f"loss: got no response of {missing[0]!r}, allowed is one call after each forward pass in training mode"
@@ -119,6 +119,7 @@ class AttachedARR(nn.Module):
         responses = [by_layer[name] for name in self.widths]
         # (N, Σ d_j): one product for all layers
         distances = self.arr.distances(torch.cat(responses, 1), target).abs()
+        by_layer.clear()
         layers = torch.split(distances, list(self.widths.values()), 1)
         return self.weight * torch.stack([layer.mean() for layer in layers]).mean()
 
@@ -184,7 +185,8 @@ def attach_arr(
     `detach_arr` undoes it. Attach first, compile then: what torch.compile has made of a network does not notice hooks
     that come or go later, until ``torch.compiler.reset()``. The means take K · Σ d_j numbers: for ImageNet-1K and the
     twelve blocks of a ViT-B 1000 · 12 · 768 · 4 bytes, 37 MB. The published code takes the class token after every
-    block of a ViT.
+    block of a ViT. Of a layer that runs several times in a forward pass the last output counts, and checkpoints
+    must be torch's without reentrance.
     Chapter: *DNRT* (``book/mechanisms/dnrt``).
 
     References
@@ -243,7 +245,7 @@ def detach_arr(model: nn.Module) -> nn.Module:
         raise ValueError(f"model: got one without an {NAME!r}, allowed is one that attach_arr has changed")
     for module in model.modules():
         for number, hook in list(module._forward_hooks.items()):
-            if isinstance(hook, _Listener):
+            if isinstance(hook, _Listener) and hook.attached is getattr(model, NAME):
                 del module._forward_hooks[number]
     delattr(model, NAME)
     return model
@@ -251,7 +253,8 @@ def detach_arr(model: nn.Module) -> nn.Module:
 
 def _matching(model: nn.Module, patterns: list[str]) -> list[str]:
     """The names that match, in the order of the network."""
-    known = [name for name, _ in model.named_modules() if name]
+    own = [f"{name}." for name, module in model.named_modules() if isinstance(module, AttachedARR)]
+    known = [name for name, _ in model.named_modules() if name and not f"{name}.".startswith(tuple(own))]
     for pattern in patterns:
         if not any(_matches(name, pattern) for name in known):
             raise ValueError(f"layers: got {pattern!r}, allowed are names or patterns such as {', '.join(known[:5])}")

@@ -117,8 +117,8 @@ class ARR(nn.Module):
         m, from 0 (a mean never moves) to 1 (it is the last sample).
     read : {"before", "after"}
         Which mean a sample is compared with: the one that it meets (the paper), or the one that it leaves (the
-        published code). The second loss is (1 − m) times the first; as the mean is a constant for the gradient, both
-        train alike.
+        published code). The second loss is (1 − m) times the first. The mean is a constant for the gradient, which is a
+        sign, so both train alike, but for m = 1.
     init : {"first", "zero"}
         A class's mean starts as its first sample, whose own loss is 0, or at zero.
 
@@ -192,7 +192,7 @@ class ARR(nn.Module):
                 raise ValueError(f"{name}: got {value!r}, allowed are {allowed[0]!r} and {allowed[1]!r}")
         self.read = read
         self.init = init
-        self.register_buffer("mean", torch.zeros(classes, dim))
+        self.register_buffer("mean", torch.zeros(classes, dim, dtype=torch.float32))
         self.register_buffer("seen", torch.zeros(classes, dtype=torch.bool))
         self.reset()
 
@@ -245,6 +245,7 @@ class ARR(nn.Module):
         for name, operand in (("target", target), ("x", x)):
             if operand.device != self.mean.device:
                 raise ValueError(f"{name}: got device {operand.device}, allowed is that of mean, {self.mean.device}")
+        target = target.long()  # the number of classes may be more than a short integer holds
         inside = ((target >= 0) & (target < classes)).all()
         if target.device.type == "cpu" and not torch.compiler.is_compiling():
             if not inside:
@@ -253,11 +254,10 @@ class ARR(nn.Module):
             torch._assert_async(inside, f"target: allowed is 0 … {classes - 1}")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARR:
+        mean = self.mean
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if (
-            self.mean.dtype != torch.float32
-        ):  # .half(), .double(): a slow mean would stop between two numbers of 16 bits
-            self.mean = self.mean.float()
+        if self.mean.dtype != torch.float32:  # .half(), .double(): in 16 bits a slow mean would stop moving
+            self.mean = mean.to(self.mean.device)
         return self
 
     def extra_repr(self) -> str:

@@ -4,10 +4,12 @@ Each sample :math:`x_i` moves the mean of its class, :math:`\mu \leftarrow (1-m)
 With :math:`r_i` samples of its class before it in the batch, what sample i meets is
 
 .. math::
-    \mu_{(i)} = (1-m)^{r_i}\mu + \sum_{j\ \text{before}\ i} m\,(1-m)^{r_i-r_j-1} x_j,
+    \mu_{(i)} = (1-m)^{r_i}\mu + \sum_{j\ \text{before}\ i} m\,(1-m)^{r_i-r_j-1} x_j
+    = \mu + \sum_{j\ \text{before}\ i} m\,(1-m)^{r_i-r_j-1} (x_j - \mu),
 
-a sum over samples of the same class: one product of an N × N matrix with the batch, whatever the number of classes.
-There is no loop over samples, and nothing is read back from a GPU.
+a sum over samples of the same class: one product of an N × N matrix with the batch, whatever the number of classes. The
+second form is computed: where samples stay as they are, so does the mean, however small m is. There is no loop over
+samples, and nothing is read back from a GPU, but the sizes of the batches where there are several ranks.
 """
 
 from __future__ import annotations
@@ -62,17 +64,18 @@ def follow(x: Tensor, target: Tensor, mean: Tensor, seen: Tensor, momentum: floa
         that is saved.
     """
     count, device = len(x), x.device
-    counts = x.sum(1).isfinite()
+    counts = x.isfinite().all(1)
     x = torch.where(counts[:, None], x, 0)
     earlier = (target[:, None] == target).tril(-1) & counts
     rank = earlier.sum(1)
     opens = (rank == 0) & counts & ~seen[target] if from_first else torch.zeros_like(counts)
     # m, and 1 for a sample that becomes the mean
-    share = torch.where(opens, 1.0, momentum).to(x.dtype)
+    share = torch.where(opens, 1.0, torch.full((), momentum, dtype=x.dtype, device=device))
     # (1−m)^(r_i−r_j−1) m
     keep = torch.full((), 1 - momentum, dtype=x.dtype, device=device)
     weights = torch.where(earlier, keep ** (rank[:, None] - rank - 1).clamp(min=0) * share, 0)
-    before = torch.addmm(keep ** rank[:, None] * mean[target], weights, x)
+    base = mean[target]
+    before = torch.addmm(base, weights, x - base)
     after = torch.lerp(before, x, share[:, None])
     # Of each class the last sample leaves the mean; -1: there is none.
     order = torch.where(counts, torch.arange(count, device=device), -1)

@@ -121,7 +121,8 @@ def arr_loss(x: Tensor, mean: Tensor) -> Tensor:
 
     Notes
     -----
-    The gradient of each element is 1/d towards the mean, however far it is; where both are equal it is 0. Who keeps the
+    Going down the gradient pulls each element towards the mean with the force 1/d, however far it is; where both are
+    equal it is 0. Who keeps the
     means is :class:`companion.ARR`, for which they are constants. Chapter: *DNRT* (``book/mechanisms/dnrt``).
 
     References

@@ -147,6 +147,25 @@ def test_a_detached_network_is_as_it_was() -> None:
         detach_arr(model)
 
 
+def test_one_inside_another_is_neither_listened_to_nor_detached_with_it() -> None:
+    inner, (x, target) = network(), data()
+    attach_arr(inner, "1", 3, (8,))
+    model = nn.Sequential(inner, nn.ReLU())
+    arr = attach_arr(model, "*", 3, (8,))
+    assert list(arr.widths) == ["0", "1"]
+    detach_arr(model)(x)
+    assert inner.arr.loss(target).isfinite()
+
+
+def test_a_wrong_target_takes_nothing_away() -> None:
+    model, (x, target) = network(), data()
+    arr = attach_arr(model, "1", 3, (8,))
+    model(x)
+    with pytest.raises(ValueError, match="target: got"):
+        arr.loss(target + 7)
+    assert arr.loss(target).isfinite()
+
+
 def test_evaluation_records_nothing_and_each_pass_is_asked_once() -> None:
     model, (x, target) = network(), data()
     arr = attach_arr(model, "1", 3, (8,))
