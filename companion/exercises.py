@@ -226,8 +226,10 @@ def _wrong_form(value: Any, right: Tensor) -> str | None:
     if result.ndim > 1 and result.mT.shape == right.shape:
         return f"It is transposed: its shape is {tuple(result.shape)}, asked is {tuple(right.shape)}."
     asked = tuple(right.shape) if right.ndim else "one number"
-    few = "" if result.squeeze().shape != right.squeeze().shape else ", with or without a dimension of size one"
-    return f"Its shape is {tuple(result.shape)}; asked is {asked}{few}."
+    difference = "too many" if result.ndim > right.ndim else "missing"
+    of_size_one = result.ndim != right.ndim and result.squeeze().shape == right.squeeze().shape
+    remark = f": a dimension of size one is {difference}" if of_size_one else ""
+    return f"Its shape is {tuple(result.shape)}; asked is {asked}{remark}."
 
 
 # --- what is wrong with its values ------------------------------------------------------------------------------------
@@ -300,12 +302,12 @@ _FACTORS = {
     0.25: "a quarter of what it should be",
     10.0: "ten times as large as it should be",
     0.1: "a tenth of what it should be",
-    math.sqrt(2): "too large by the square root of two",
-    math.sqrt(0.5): "too small by the square root of two",
-    math.pi: "too large by a factor pi",
-    1 / math.pi: "too small by a factor pi",
-    math.sqrt(2 * math.pi): "too large by the square root of two pi",
-    1 / math.sqrt(2 * math.pi): "too small by the square root of two pi",
+    math.sqrt(2): "too large by a factor of the square root of two",
+    math.sqrt(0.5): "too small by a factor of the square root of two",
+    math.pi: "too large by a factor of pi",
+    1 / math.pi: "too small by a factor of pi",
+    math.sqrt(2 * math.pi): "too large by a factor of the square root of two pi",
+    1 / math.sqrt(2 * math.pi): "too small by a factor of the square root of two pi",
 }
 
 

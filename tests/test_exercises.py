@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from companion import exercises, symbolic
 from companion.dnrt import formulas
+from companion.dnrt.exercises import slope_sum
 from companion.dnrt.layers import ARR
 from companion.exercises import NO_ANSWER, Exercise, check
 from companion.functional import raa
@@ -160,7 +161,7 @@ def test_no_word_holds_the_number(name: str) -> None:
         (
             "dnrt-2",
             lambda x, w, b: raa(x, w, b)[None],
-            "Its shape is (1, 2, 3, 4); asked is (2, 3, 4), with or without a dimension of size one.",
+            "Its shape is (1, 2, 3, 4); asked is (2, 3, 4): a dimension of size one is too many.",
         ),
         ("dnrt-2", lambda x, w, b: raa(x, w, b).sum(-1), "Its shape is (2, 3); asked is (2, 3, 4)."),
         (
@@ -189,7 +190,12 @@ def test_no_word_holds_the_number(name: str) -> None:
         (
             "dnrt-kernel-3",
             lambda g, x, c: (g * x * torch.exp(-((x + c[:, None]) ** 2) / 2)).sum(1),
-            "It is too large by the square root of two pi.",
+            "It is too large by a factor of the square root of two pi.",
+        ),
+        (
+            "dnrt-kernel-3",
+            lambda g, x, c: slope_sum(g, x, c)[:, None],
+            "Its shape is (2, 1); asked is (2,): a dimension of size one is too many.",
         ),
     ],
 )
@@ -197,6 +203,14 @@ def test_what_is_wrong_is_said(name: str, answer: Any, words: str) -> None:
     verdict = check(name, answer)
     assert not verdict
     assert repr(verdict) == words
+
+
+@pytest.mark.parametrize(
+    ("name", "answers"), [("dnrt-kernel-1", (1, 2, 6, 8, 12, 16, 28, 32)), ("dnrt-kernel-2", (1, 2, 4, 6, 24, 32, 96))]
+)
+def test_a_likely_small_number_is_not_measured_against_the_right_one(name: str, answers: tuple[int, ...]) -> None:
+    for answer in answers:
+        assert check(name, answer).text in ALL[name].mistakes, answer
 
 
 def test_an_answer_may_change_its_arguments() -> None:

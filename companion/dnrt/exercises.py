@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from companion.cuda.rows import row_plan
+from companion.cuda.rows import SHORT_PACKS, row_plan
 from companion.dnrt.means import follow
 from companion.dnrt.op import raa
 from companion.exercises import Exercise
@@ -289,9 +289,18 @@ def bytes_an_element() -> int:
     return 2 * torch.float16.itemsize
 
 
+PACKS = 768 * torch.float16.itemsize // 16
+"""Of 16 bytes, in a row of 768 numbers in float16."""
+
+
+def lanes() -> int:
+    """Those that hold this row."""
+    return row_plan(1, 768, torch.float16.itemsize).lanes
+
+
 def packs_a_lane() -> int:
-    """Packs of 16 bytes that a lane holds of a row of 768 numbers in float16."""
-    return 768 * torch.float16.itemsize // 16 // row_plan(1, 768, torch.float16.itemsize).lanes
+    """Packs that each of them holds."""
+    return PACKS // lanes()
 
 
 def slope_sum(grad: Tensor, x: Tensor, offset: Tensor) -> Tensor:
@@ -316,6 +325,10 @@ ON_THE_THIRD_PAGE = (
             "That is float32.": lambda: 2 * torch.float32.itemsize,
             "That is x alone; y is written too.": lambda: torch.float16.itemsize,
             "The row stays in registers: x is read once, not twice.": lambda: 3 * torch.float16.itemsize,
+            "That is float32, and x is read once, not twice.": lambda: 3 * torch.float32.itemsize,
+            "That is what torch's operations move, each for itself.": lambda: 14 * torch.float16.itemsize,
+            "Those are the bytes of a pack; asked are those that move for one element.": lambda: 16,
+            "One element alone has more than that.": lambda: 1,
             "Those are bits.": lambda: 8 * bytes_an_element(),
         },
     ),
@@ -323,9 +336,18 @@ ON_THE_THIRD_PAGE = (
         "dnrt-kernel-2",
         packs_a_lane,
         mistakes={
-            "Those are elements; a pack holds several.": lambda: packs_a_lane() * 16 // torch.float16.itemsize,
+            # of one number two readings: 96 packs / 4, and 8 elements of every pack
+            "Those are lanes before they become a power of two, or the elements of a lane; asked are its packs.": (
+                lambda: PACKS // SHORT_PACKS
+            ),
+            "Those are the lanes; asked is what each of them holds.": lanes,
+            "That is the most that such a lane may hold. The lanes are a power of two, so these hold fewer.": (
+                lambda: SHORT_PACKS
+            ),
+            "With so few packs in each, the row would need more lanes than a warp has.": lambda: 2,
+            "The row has more packs than a warp has lanes: each holds several.": lambda: 1,
             "That is float32: in float16 a pack holds twice as many elements.": lambda: 2 * packs_a_lane(),
-            "Those are the packs of the whole row; the lanes share them.": (lambda: 768 * torch.float16.itemsize // 16),
+            "Those are the packs of the whole row; the lanes share them.": lambda: PACKS,
         },
     ),
     Exercise(
@@ -337,6 +359,7 @@ ON_THE_THIRD_PAGE = (
             "The gradient g is missing from h.": lambda g, x, c: (x * density(x + c[:, None])).sum(1),
             "The gate stands where its slope belongs.": lambda g, x, c: (g * x * normal(x + c[:, None])).sum(1),
             "The slope is taken at x; the gate is at x + c.": lambda g, x, c: (g * x * density(x)).sum(1),
+            "The offset is subtracted; the gate is at x + c.": lambda g, x, c: (g * x * density(x - c[:, None])).sum(1),
             "Those are the h; H is their sum along a row.": lambda g, x, c: g * x * density(x + c[:, None]),
             "The sum runs over the rows; it runs along each.": lambda g, x, c: (g * x * density(x + c[:, None])).sum(0),
             "That is the mean of the h; H is their sum.": lambda g, x, c: slope_sum(g, x, c) / x.shape[1],
