@@ -229,8 +229,8 @@ class ARR(nn.Module):
                 followed = follow(batch, targets, mean, self.seen, self.momentum, self.init == "first")
                 self.mean.copy_(followed.mean)
                 self.seen.copy_(followed.seen)
-                met = (followed.before if self.read == "before" else followed.after)[own]
-            return torch.where(followed.opens[own, None], 0, x - met)
+                met = followed.before if self.read == "before" else torch.lerp(followed.before, batch, followed.share)
+            return (x - met[own]).masked_fill_(followed.opens[own, None], 0)
 
     def _check(self, x: Tensor, target: Tensor) -> None:
         check_floating("x", x)

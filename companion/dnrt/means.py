@@ -26,8 +26,10 @@ class Followed(NamedTuple):
 
     Parameters
     ----------
-    before, after : Tensor
-        (N, d): the mean that each sample meets, and what it leaves.
+    before : Tensor
+        (N, d): the mean that each sample meets.
+    share : Tensor
+        (N, 1): how far each sample pulls that mean towards itself, m, and 1 for a sample that becomes the mean.
     opens : Tensor
         (N,) of bool: the sample is the first of its class, and has become its mean.
     mean, seen : Tensor
@@ -35,7 +37,7 @@ class Followed(NamedTuple):
     """
 
     before: Tensor
-    after: Tensor
+    share: Tensor
     opens: Tensor
     mean: Tensor
     seen: Tensor
@@ -64,8 +66,9 @@ def follow(x: Tensor, target: Tensor, mean: Tensor, seen: Tensor, momentum: floa
         that is saved.
     """
     count, device = len(x), x.device
-    counts = x.isfinite().all(1)
-    x = torch.where(counts[:, None], x, 0)
+    if not count:
+        return Followed(x, x[:, :1], seen[target], mean, seen)
+    counts = x.amax(1).isfinite() & x.amin(1).isfinite()
     earlier = (target[:, None] == target).tril(-1) & counts
     rank = earlier.sum(1)
     opens = (rank == 0) & counts & ~seen[target] if from_first else torch.zeros_like(counts)
@@ -74,15 +77,16 @@ def follow(x: Tensor, target: Tensor, mean: Tensor, seen: Tensor, momentum: floa
     # (1−m)^(r_i−r_j−1) m
     keep = torch.full((), 1 - momentum, dtype=x.dtype, device=device)
     weights = torch.where(earlier, keep ** (rank[:, None] - rank - 1).clamp(min=0) * share, 0)
-    base = mean[target]
-    before = torch.addmm(base, weights, x - base)
-    after = torch.lerp(before, x, share[:, None])
+    before = mean[target]
+    # In place: new memory of this size takes as long as the sum.
+    moves = (x - before).masked_fill_(~counts[:, None], 0)
+    before.addmm_(weights, moves)
     # Of each class the last sample leaves the mean; -1: there is none.
     order = torch.where(counts, torch.arange(count, device=device), -1)
     last = torch.full((len(mean),), -1, device=device).scatter_reduce(0, target, order, "amax")
-    present = last >= 0
-    mean = torch.where(present[:, None], after[last.clamp(min=0)], mean) if count else mean
-    return Followed(before, after, opens, mean, seen | present)
+    present, at = last >= 0, last.clamp(min=0)
+    left = torch.lerp(before[at], x[at], share[at, None])
+    return Followed(before, share[:, None], opens, torch.where(present[:, None], left, mean), seen | present)
 
 
 def of_all_ranks(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, slice]:
