@@ -10,6 +10,7 @@ names of these arguments.
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,8 +58,10 @@ class Exercise:
         What to say about an answer that equals the result of a function: words → function. It has the parameters of the
         reference.
     evaluate : callable, optional
-        The value of a SymPy expression for the arguments, where it takes more than to put them in the place of symbols
-        of their names.
+        Puts the arguments into a SymPy expression, where it takes more than to put them in the place of symbols of
+        their names. What it does not know it leaves.
+    names : str
+        What such an expression may have, in words.
     tolerance : float
         The largest difference from the right answer, as a share of its largest element.
     """
@@ -68,6 +71,7 @@ class Exercise:
     points: Callable[[], Iterable[tuple[Any, ...]]] | None = None
     mistakes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     evaluate: Callable[..., Any] | None = None
+    names: str = ""
     tolerance: float = 1e-5
 
     @property
@@ -133,17 +137,52 @@ def _fault(exercise: Exercise, answer: Any) -> str | None:
     function = _as_function(exercise, answer)
     points = [()] if exercise.points is None else list(exercise.points())
     wanted = [_as_tensor(exercise.reference(*_copies(point))) for point in points]
+    try:
+        fault = _fault_of(exercise, function, points, wanted)
+    except _UnreadableError:
+        # with arguments in the wrong places much can fail
+        if words := _exchanged(exercise, function, points, wanted):
+            raise _UnreadableError(words) from None
+        raise
+    return fault
+
+
+def _fault_of(
+    exercise: Exercise, function: Callable[..., Any], points: Sequence[tuple[Any, ...]], wanted: Sequence[Tensor]
+) -> str | None:
+    """What is wrong with a function that can be called."""
     found = []
     for point, right in zip(points, wanted, strict=True):
         value = _value(function, point)
         if fault := _wrong_form(value, right):
             # a known mistake may have another shape
             found = [_as_tensor(_value(function, each)) for each in points]
-            return _known_mistake(exercise, points, found) or fault
+            return _known_mistake(exercise, points, found) or _exchanged(exercise, function, points, wanted) or fault
         found.append(_as_tensor(value).double().reshape(right.shape))
     if _equal(found, wanted, exercise.tolerance):
         return None
-    return _known_mistake(exercise, points, found) or _wrong_values(exercise, points, found, wanted)
+    return (
+        _known_mistake(exercise, points, found)
+        or _exchanged(exercise, function, points, wanted)
+        or _wrong_values(exercise, points, found, wanted)
+    )
+
+
+def _exchanged(
+    exercise: Exercise, function: Callable[..., Any], points: Sequence[tuple[Any, ...]], wanted: Sequence[Tensor]
+) -> str | None:
+    """Whether the answer is right as soon as two of its arguments change places."""
+    for one, other in itertools.combinations(range(len(exercise.parameters)), 2):
+        order = list(range(len(exercise.parameters)))
+        order[one], order[other] = other, one
+        try:
+            found = [_as_tensor(_value(function, tuple(point[at] for at in order))) for point in points]
+        except _UnreadableError:
+            continue
+        if _equal(found, wanted, exercise.tolerance):
+            names = exercise.parameters
+            return f"Two arguments have changed places: {names[one]} and {names[other]}."
+    return None
 
 
 # --- what an answer is, and what it gives ---------------------------------------------------------------------------
@@ -156,7 +195,7 @@ def _as_function(exercise: Exercise, answer: Any) -> Callable[..., Any]:
     if answer is None or answer is ...:
         raise _UnreadableError(NO_ANSWER)
     if hasattr(answer, "free_symbols"):  # SymPy's
-        return lambda *point: (exercise.evaluate or partial(_put_in, names))(answer, *point)
+        return lambda *point: _number(exercise, (exercise.evaluate or partial(_put_in, names))(answer, *point))
     is_number = isinstance(answer, numbers.Number | Tensor) or hasattr(answer, "__array__")
     if is_number and not names:
         return lambda: answer
@@ -181,9 +220,15 @@ def _taking(function: Callable[..., Any], count: int, asked: str) -> Callable[..
 def _put_in(names: Sequence[str], expression: Any, *point: Any) -> Any:
     """The value of a SymPy expression whose symbols bear the names of the arguments."""
     values = dict(zip(names, point, strict=True))
-    if foreign := sorted({symbol.name for symbol in expression.free_symbols} - set(names)):
-        raise _UnreadableError(f"The formula has the symbol {foreign[0]}; it may have {', '.join(names) or 'none'}.")
-    return float(expression.subs({symbol: values[symbol.name] for symbol in expression.free_symbols}))
+    return expression.subs({each: values[each.name] for each in expression.free_symbols if each.name in values})
+
+
+def _number(exercise: Exercise, expression: Any) -> float:
+    """What is left of a SymPy expression after everything known has been put in."""
+    if foreign := sorted(str(symbol) for symbol in expression.free_symbols):
+        allowed = exercise.names or ", ".join(exercise.parameters) or "none"
+        raise _UnreadableError(f"The formula has the symbol {foreign[0]}; it may have {allowed}.")
+    return float(expression)
 
 
 def _copies(point: Iterable[Any]) -> list[Any]:
@@ -263,6 +308,8 @@ def _wrong_values(
     if any(lost):
         return f"It is NaN{where(lost)}."
     is_function = exercise.points is not None
+    if is_function and not any(bool(each.any()) for each in found):
+        return "It is zero everywhere."
     for factor, words in _FACTORS.items():
         for sign in (1, -1):
             if _equal(found, [sign * factor * right for right in wanted], exercise.tolerance):
@@ -282,13 +329,18 @@ def _wrong_values(
             return f"It is one too {'large' if difference > 0 else 'small'}."
     right = [bool(_close(a, b, exercise.tolerance).all()) for a, b in zip(found, wanted, strict=True)]
     if any(right):
-        return f"It is right{where(right)} and wrong elsewhere."
+        return f"It is right{where(right)}, and wrong elsewhere."
     if _equal([one], [other], 1e-2):
         return "It is near and not exact: was something rounded or approximated?"
+    near = [bool(_close(a, b, 1e-2).all()) for a, b in zip(found, wanted, strict=True)]
+    if any(near):
+        return f"It is near, not exact,{where(near)}, and wrong elsewhere."
     if not is_function:
         return f"It is too {'large' if difference.sum() > 0 else 'small'}." if one.numel() == 1 else "It is wrong."
-    elements = int(_close(one, other, exercise.tolerance).sum())
-    return f"It is wrong at every point tried: {elements} of {one.numel()} numbers are right."
+    elements = sum(int(_close(a, b, exercise.tolerance).sum()) for a, b in zip(found, wanted, strict=True))
+    if not elements:
+        return "It is wrong at every point tried."
+    return f"It is nowhere right as a whole: {elements} of {one.numel()} numbers are."
 
 
 #: By how much an answer is wrong, in words that hold no digit.
@@ -342,16 +394,18 @@ def _candidates(
 
 
 def _where(names: Sequence[str], points: Sequence[tuple[Any, ...]], chosen: Sequence[bool]) -> str:
-    """Some of the points in words: where an argument has one value, if that tells them from the others."""
+    """Some of the points in words: where arguments have one value, if that tells them from the others."""
     if all(chosen):
         return "" if len(points) == 1 else " at every point tried"
+    told = []
     for name, values in zip(names, zip(*points, strict=True), strict=True):
         constants = [_constant(value) for value in values]
         of_chosen = {constant for constant, is_chosen in zip(constants, chosen, strict=True) if is_chosen}
         others = {constant for constant, is_chosen in zip(constants, chosen, strict=True) if not is_chosen}
         if len(of_chosen) == 1 and None not in of_chosen and not of_chosen & others:
-            return f" where {name} is {of_chosen.pop():g}"
-    return f" at {sum(chosen)} of the {len(points)} points tried"
+            told.append(f"{name} is {of_chosen.pop():g}")
+    # several that go together at the points tried: which of them matters cannot be told
+    return f" where {' and '.join(told)}" if told else f" at {sum(chosen)} of the {len(points)} points tried"
 
 
 def _constant(value: Any) -> float | None:

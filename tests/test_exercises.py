@@ -55,8 +55,10 @@ class Tokens(nn.Module):
 
 sigma, m, some = sympy.Symbol("sigma", positive=True), sympy.Symbol("m"), sympy.Symbol("some")
 mean_distance = sigma * sympy.sqrt(2 / sympy.pi)
+moving_distance = mean_distance * sympy.sqrt(2 / (2 - m))
 other_slope = symbolic.get("dnrt-jacobian").rhs
 u_i = formulas.x[formulas.i] + formulas.c
+FOREIGN, OFFERED = "The formula has the symbol", ALL["dnrt-derivation-1"].names
 
 RIGHT: dict[str, list[Any]] = {
     "dnrt-1": [-2, -2.0, torch.tensor(-2), torch.tensor([-2.0]), np.float32(-2), sympy.Integer(-2), Fraction(-2)],
@@ -73,7 +75,7 @@ RIGHT: dict[str, list[Any]] = {
         lambda x, w, b, i, j: w[j] * x[i] * math.exp(-((x[i] + x @ w + b) ** 2) / 2) / math.sqrt(2 * math.pi),
     ],
     "dnrt-derivation-2": [mean_distance, lambda s: s * (2 / math.pi) ** 0.5],
-    "dnrt-derivation-3": [mean_distance * sympy.sqrt(2 / (2 - m)), lambda s, m: s * math.sqrt(4 / math.pi / (2 - m))],
+    "dnrt-derivation-3": [moving_distance, lambda s, m: s * math.sqrt(4 / math.pi / (2 - m))],
     "dnrt-derivation-4": [44, torch.tensor(44), sympy.ceiling(sympy.log(0.01) / sympy.log(0.9))],
     "dnrt-kernel-1": [4, 4.0],
     "dnrt-kernel-2": [3, 768 // 8 / 32],
@@ -152,7 +154,11 @@ def test_no_word_holds_the_number(name: str) -> None:
         ("dnrt-1", lambda: -2, "This is a function; asked is a number."),
         ("dnrt-derivation-4", 45, "It is one too large."),
         ("dnrt-2", 3, "This is of type int; asked is a function of (x, weight, bias)."),
-        ("dnrt-2", lambda x, w, b: nn.functional.gelu(x), "It is right where weight is 0 and wrong elsewhere."),
+        (
+            "dnrt-2",
+            lambda x, w, b: nn.functional.gelu(x),
+            "It is right where weight is 0 and bias is 0, and wrong elsewhere.",
+        ),
         ("dnrt-2", lambda x: x, "It does not take 3 arguments; asked is a function of (x, weight, bias)."),
         ("dnrt-2", lambda x, w, b: 1 / 0, "It fails with ZeroDivisionError: division by zero"),
         ("dnrt-2", lambda x, w, b: None, "It returns None: is there a return?"),
@@ -174,19 +180,44 @@ def test_no_word_holds_the_number(name: str) -> None:
         ("dnrt-2", lambda x, w, b: raa(x, w, b) + 1, "It is off by the same amount everywhere."),
         ("dnrt-2", lambda x, w, b: x * raa(x, w, b), "There is a factor too many: x."),
         ("dnrt-2", lambda x, w, b: raa(x, w, b) / len(w), "A factor is missing: the size of dimension 2 of x."),
-        ("dnrt-2", lambda x, w, b: raa(x, w, b) * (0 / w.sum() + 1), "It is NaN where weight is 0."),
+        ("dnrt-2", lambda x, w, b: raa(x, w, b) * (0 / w.sum() + 1), "It is NaN where weight is 0 and bias is 0."),
         (
             "dnrt-2",
             lambda x, w, b: raa(x, w, b, gate=lambda u: torch.sigmoid(1.5957691216 * (u + 0.044715 * u**3))),
             "It is near and not exact: was something rounded or approximated?",
         ),
-        ("dnrt-2", lambda x, w, b: x.cos(), "It is wrong at every point tried: 0 of 164 numbers are right."),
+        ("dnrt-2", lambda x, w, b: x.cos(), "It is wrong at every point tried."),
+        (
+            "dnrt-2",
+            lambda x, w, b: torch.where(x < 0, raa(x, w, b), x.cos()),
+            "It is nowhere right as a whole: 87 of 164 numbers are.",
+        ),
+        ("dnrt-2", lambda x, w, b: torch.zeros_like(x), "It is zero everywhere."),
+        ("dnrt-2", lambda x, b, w: raa(x, w, b), "Two arguments have changed places: weight and bias."),
+        ("dnrt-derivation-1", formulas.x[formulas.i] * sympy.Symbol("x_j"), f"{FOREIGN} x_j; it may have {OFFERED}."),
+        ("dnrt-derivation-1", formulas.x[formulas.k], f"{FOREIGN} k; it may have {OFFERED}."),
+        ("dnrt-derivation-2", 0 * sigma, "It is zero everywhere."),
         ("dnrt-derivation-2", mean_distance / sigma, "A factor is missing: sigma."),
         ("dnrt-derivation-2", -mean_distance * sigma, "There is a factor too many: sigma. And the sign is wrong."),
         ("dnrt-derivation-2", 2 * mean_distance, "It is twice as large as it should be."),
         ("dnrt-derivation-2", mean_distance / sympy.sqrt(sigma), "A factor is missing: the square root of sigma."),
-        ("dnrt-derivation-2", mean_distance + sigma - 1, "It is right where sigma is 1 and wrong elsewhere."),
+        ("dnrt-derivation-2", mean_distance + sigma - 1, "It is right where sigma is 1, and wrong elsewhere."),
         ("dnrt-derivation-2", some, "The formula has the symbol some; it may have sigma."),
+        ("dnrt-derivation-3", lambda sigma, m: 0.0, "It is zero everywhere."),
+        ("dnrt-derivation-3", moving_distance.subs(m, 1), "It is right where m is 1, and wrong elsewhere."),
+        ("dnrt-derivation-3", 1.026 * mean_distance, "It is near, not exact, where m is 0.1, and wrong elsewhere."),
+        ("dnrt-derivation-3", mean_distance * sympy.sqrt(1 + m), "It is right where m is 1, and wrong elsewhere."),
+        (
+            "dnrt-derivation-3",
+            lambda m, sigma: sigma * math.sqrt(4 / math.pi / (2 - m)),
+            "Two arguments have changed places: sigma and m.",
+        ),
+        (
+            "dnrt-derivation-3",
+            lambda m, sigma: sigma * math.sqrt(4 / math.pi / (2 - m)) / (m != 1.5),
+            "Two arguments have changed places: sigma and m.",
+        ),
+        ("dnrt-derivation-3", some, f"{FOREIGN} some; it may have sigma, m."),
         (
             "dnrt-kernel-3",
             lambda g, x, c: (g * x * torch.exp(-((x + c[:, None]) ** 2) / 2)).sum(1),

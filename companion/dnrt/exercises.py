@@ -161,8 +161,8 @@ def slopes() -> Iterator[tuple[Tensor, Tensor, Tensor, int, int]]:
         yield _drawn(3, seed=seed), _drawn(3, seed=10 + seed), _drawn(1, seed=20 + seed), i, j
 
 
-def _at(expression: Any, x: Tensor, weight: Tensor, bias: Tensor, i: int, j: int) -> float:
-    """An expression in the names of the registry, with Φ for the gate; its indices count from 1."""
+def _at(expression: Any, x: Tensor, weight: Tensor, bias: Tensor, i: int, j: int) -> Any:
+    """Put x and weights into an expression in the names of the registry; its indices count from 1, its gate is Φ."""
     from companion import symbolic
     from companion.dnrt import formulas
 
@@ -171,7 +171,7 @@ def _at(expression: Any, x: Tensor, weight: Tensor, bias: Tensor, i: int, j: int
     values: dict[Any, float] = {formulas.b: bias.item()}
     for index in range(len(x)):
         values |= {formulas.x[index + 1]: x[index].item(), formulas.w[index + 1]: weight[index].item()}
-    return float(symbolic.expand(written).subs(values))
+    return symbolic.expand(written).subs(values)
 
 
 def _u(x: Tensor, weight: Tensor, bias: Tensor, i: int) -> Tensor:
@@ -191,11 +191,11 @@ def distance(sigma: float) -> float:
 
 def distances() -> Iterator[tuple[float, float]]:
     """σ and m."""
-    return iter([(1.0, 0.1), (2.0, 0.1), (2.0, 0.5), (0.5, 1.0)])
+    return iter([(1.0, 0.1), (1.5, 0.1), (1.5, 0.5), (0.5, 1.0), (1.5, 1.0), (0.5, 0.1)])
 
 
 def moving_distance(sigma: float, m: float) -> float:
-    """E|x − mean| of a normal x that the mean has not seen; the mean weighs old samples m(1 − m)^r."""
+    """E|x − mean| of a normal x that the mean has not seen; the mean weighs old samples m(1 − m)^t."""
     weights = m * (1 - m) ** torch.arange(2000, dtype=torch.float64)
     return distance(sigma) * math.sqrt(1 + weights.square().sum().item())
 
@@ -230,8 +230,22 @@ ON_THE_SECOND_PAGE = (
             "x_i moves in its own gate too: that is only so for i = j.": (
                 lambda x, w, b, i, j: (1 + w[j]) * x[i] * density(_u(x, w, b, i))
             ),
+            "Those are all parts for i = j; here j is another.": (
+                lambda x, w, b, i, j: normal(_u(x, w, b, i)) + (1 + w[j]) * x[i] * density(_u(x, w, b, i))
+            ),
+            "The slope is taken at x_i; the gate is at x_i + c.": lambda x, w, b, i, j: w[j] * x[i] * density(x[i]),
+            "The slope is taken at c; the gate is at x_i + c.": (
+                lambda x, w, b, i, j: w[j] * x[i] * density(_u(x, w, b, i) - x[i])
+            ),
+            "The slope is taken in the gate of x_j; y_i has a gate of its own.": (
+                lambda x, w, b, i, j: w[j] * x[i] * density(_u(x, w, b, j))
+            ),
+            "The bias is missing in the gate.": (
+                lambda x, w, b, i, j: w[j] * x[i] * density(_u(x, w, torch.zeros_like(b), i))
+            ),
         },
         evaluate=_at,
+        names="those of companion.dnrt.formulas: x[i], x[j], w[i], w[j], b, c, normal, density, s, slope",
     ),
     Exercise(
         "dnrt-derivation-2",
@@ -262,6 +276,15 @@ ON_THE_SECOND_PAGE = (
             "Distances do not add up; variances do.": (lambda sigma, m: distance(sigma) * (1 + math.sqrt(m / (2 - m)))),
             "Only the newest sample's share of the mean was counted; the older ones move it too.": (
                 lambda sigma, m: distance(sigma) * math.sqrt(1 + m**2)
+            ),
+            "That is the variance of x less the mean; asked is the mean distance.": (
+                lambda sigma, m: 2 * sigma**2 / (2 - m)
+            ),
+            "That is the distance after the update; asked is the one to the mean that the sample meets.": (
+                lambda sigma, m: (1 - m) * moving_distance(sigma, m)
+            ),
+            "The newest sample in the mean was left out: ages count from 0.": (
+                lambda sigma, m: distance(sigma) * math.sqrt(1 + m * (1 - m) ** 2 / (2 - m))
             ),
         },
     ),

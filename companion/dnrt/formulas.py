@@ -8,7 +8,7 @@ depend on the vector (the offset c, the output y_i) are symbols, so that a page 
 replaces them by what they stand for.
 
 ARR speaks of the samples of one class, in the order in which they come: x_{n,i} is element i of the n-th, and μ_{n,i}
-the moving mean after it. σ is the deviation within a class, Δ the distance of two classes.
+the moving mean after it, with the momentum 0 < m ≤ 1. σ is the deviation within a class, Δ the distance of two classes.
 """
 
 from typing import Any
@@ -42,8 +42,10 @@ __all__ = [
     "H",
     "L",
     "Z",
+    "age",
     "alpha",
     "b",
+    "beta",
     "c",
     "d",
     "deviation",
@@ -54,11 +56,12 @@ __all__ = [
     "k",
     "m",
     "mean",
+    "mean_deviation",
+    "mean_place",
     "n",
     "q",
     "s",
     "slope",
-    "u",
     "v",
     "w",
     "written_out",
@@ -86,12 +89,13 @@ class Gate(AnyFunction):
 s, slope = Gate, Slope
 i, j, k = (sympy.Symbol(name, integer=True, positive=True) for name in "ijk")
 d, C = (sympy.Symbol(name, integer=True, positive=True) for name in "dC")
-n, q = (sympy.Symbol(name, integer=True, nonnegative=True) for name in "nq")
+n, q, age = (sympy.Symbol(name, integer=True, nonnegative=True) for name in "nqt")
 m, deviation, scale = (sympy.Symbol(name, positive=True) for name in ("m", r"\sigma", r"\rho"))
 x, w, y, g, h = (sympy.IndexedBase(name, real=True) for name in "xwygh")
 b, c, H, v, alpha, z = (sympy.Symbol(name, real=True) for name in ("b", "c", "H", "v", "alpha", "z"))
 L = sympy.Symbol(r"\mathcal{L}", real=True)
-V, a, p, r, u = (sympy.IndexedBase(name, real=True) for name in "Vapru")
+V, a, p, r = (sympy.IndexedBase(name, real=True) for name in "Vapr")
+beta = sympy.IndexedBase(r"\beta", real=True)
 b_tilde = sympy.Symbol(r"\tilde{b}", real=True)
 mean, loss, mean_next = (sympy.IndexedBase(name, real=True) for name in (r"\mu", r"\ell", r"\mu^{*}"))
 Z = sympy.Symbol("Z", real=True)
@@ -138,6 +142,14 @@ register("dnrt-normal-symmetry", normal(-z), 1 - normal(z), source="from the def
 register("dnrt-normal-half", normal(0), Rational(1, 2), source="from the definition")
 gelu = function("gelu", z, printed=r"\operatorname{GELU}")
 register("dnrt-gelu", gelu(z), z * normal(z), source=f"{PAPER}, Eq. 1", definition=True)
+register("dnrt-gelu-pair", gelu(z) - gelu(-z), z, source="from the symmetry of Φ")
+register(
+    "dnrt-gelu-bend",
+    Derivative(gelu(z), z, z),
+    (2 - z**2) * density(z),
+    source="from the definitions",
+    note="For affine z that differ, up to the sign, these bends are linearly independent: Gaussians times polynomials.",
+)
 
 # --- three versions: a number, a line for each element, an offset for the whole vector ------------------------------
 
@@ -225,24 +237,24 @@ register(
     element(z, -1, b),
     z * s(b),
     source="from Eq. 3",
-    note="At v = −1 the gate no longer looks at z: a straight line. Below, it opens for small z.",
+    note="At v = −1 the gate no longer looks at z: a straight line. For v < −1 it opens for small z.",
 )
 register(
     "dnrt-offset-slope",
     Partial(y[i], c),
     x[i] * slope(x[i] + c),
     source=f"from {PAPER}, Eq. 4",
-    note="It has the sign of x_i: a larger offset moves every element away from zero.",
+    note="For an increasing gate it has the sign of x_i: a larger offset moves every element away from zero.",
 )
-_gelu_shifted = z * normal(z + alpha)
-register("dnrt-closed", Limit(_gelu_shifted, alpha, -oo), 0, source="from the definition of Φ")
-register("dnrt-open", Limit(_gelu_shifted, alpha, oo), z, source="from the definition of Φ")
+_gelu_shifted = z * normal(z + c)
+register("dnrt-closed", Limit(_gelu_shifted, c, -oo), 0, source="from the definition of Φ")
+register("dnrt-open", Limit(_gelu_shifted, c, oo), z, source="from the definition of Φ")
 register(
     "dnrt-half-open",
     shifted(-alpha, alpha),
     -alpha * s(0),
     source="from Eq. 2",
-    note="GELU never falls below −0.17. With an offset of 4, RAA is −2 at −4.",
+    note="GELU never falls below −0.17. With the gate Φ and an offset of 4, RAA is −2 at −4.",
 )
 register(
     "dnrt-gate-growth",
@@ -263,7 +275,7 @@ register(
     b_tilde + Sum(r[k] * p[k], (k, 1, C)),
     condition=_linear,
     source="from Eq. 4",
-    note="C + 1 numbers decide over the offset, however many elements x has.",
+    note="At most C + 1 numbers decide over the offset. Where C < d, w and b are more numbers than that.",
 )
 register(
     "dnrt-glu",
@@ -297,7 +309,7 @@ register(
     Sum(m * (1 - m) ** (n - q), (q, 1, n)),
     1 - (1 - m) ** n,
     source="a geometric sum",
-    note="A mean that starts at zero is too small by (1 − m)^n of itself.",
+    note="A mean that starts at zero is too small by (1 − m)^n of what it should be.",
 )
 words.define(
     "dnrt-arr-loss",
@@ -311,26 +323,29 @@ register(
     (1 - m) * loss[n],
     source="from Eq. 5; the published code reads the mean after its update",
 )
-words.define("dnrt-objective", _whole, _task + _lam * _held, source=f"{PAPER}, Eq. 7")
+words.define("dnrt-objective", _whole, _task + _lam * _held, source=f"{PAPER}, Eq. 7; the mean over layers")
 register(
     "dnrt-arr-gradient",
     Partial(loss[n], x[n, i]),
     sign(x[n, i] - mean[n - 1, i]) / d,
     source=f"from {PAPER}, Eq. 6; the mean is a constant",
-    note="The same force at every distance; also where the mean is read after its update, because it is a constant.",
+    note="The same force at every distance; for m < 1 also where the mean is read after its update.",
 )
 register(
     "dnrt-arr-scale",
     Sum(Abs(scale * x[n, j] - scale * mean[n - 1, j]), (j, 1, d)) / d,
     scale * loss[n],
     source="from Eq. 6",
-    note="Smaller responses have a smaller loss, whatever they tell of the classes.",
+    note="Smaller responses have a smaller loss, whatever they tell of the classes. Steps shrink them where a class is "
+    "as often above its mean as below: the mean is a constant.",
 )
 
 # --- ARR where the responses of a class are normal, or drift, or are skewed -----------------------------------------
 
-_mean, _x, _a = sympy.Symbol(r"\mu", real=True), sympy.Symbol("x", real=True), sympy.Symbol("a", positive=True)
-_drift, _v = sympy.Symbol("\\delta", real=True), sympy.Symbol("v", positive=True)
+_mean, _x = sympy.Symbol(r"\mu", real=True), sympy.Symbol("x", real=True)
+_drift = sympy.Symbol(r"\delta", real=True)
+#: Of a moving mean: its deviation, and where it is among responses that are positive.
+mean_deviation, mean_place = (sympy.Symbol(name, positive=True) for name in (r"\sigma_{\mu}", r"\mu"))
 _per_deviation = sqrt(2 / pi)
 register(
     "dnrt-arr-spread",
@@ -342,30 +357,30 @@ register(
 )
 register(
     "dnrt-arr-variance",
-    _v,
+    mean_deviation**2,
     m * deviation**2 / (2 - m),
-    steps=(Sum(m**2 * (1 - m) ** (2 * q) * deviation**2, (q, 0, oo)),),
+    steps=(Sum(m**2 * (1 - m) ** (2 * age) * deviation**2, (age, 0, oo)),),
     source="from the closed form of the mean; independent samples, many of them",
-    note="v is the variance of the moving mean.",
+    note="The variance of the moving mean.",
 )
 register(
     "dnrt-arr-distance",
     Expected(Abs(_x - _mean)),
     2 * deviation / sqrt(pi * (2 - m)),
-    steps=(sqrt(deviation**2 + _v) * _per_deviation,),
-    condition=Eq(_v, m * deviation**2 / (2 - m)),
-    source="x − μ has the variance σ² + v where the mean is read before its update",
+    steps=(sqrt(deviation**2 + mean_deviation**2) * _per_deviation,),
+    condition=Eq(mean_deviation**2, m * deviation**2 / (2 - m)),
+    source="x − μ has the variance σ² + σ_μ² where the mean is read before its update",
 )
 register(
     "dnrt-arr-lag",
-    Sum(m * (1 - m) ** q * (1 + q) * _drift, (q, 0, oo)),
+    Sum(m * (1 - m) ** age * (1 + age) * _drift, (age, 0, oo)),
     _drift / m,
     source="from the closed form; every sample of the class is δ further than the one before",
     note="How far the mean that is read before its update is behind.",
 )
 register(
     "dnrt-arr-lag-after",
-    Sum(m * (1 - m) ** q * q * _drift, (q, 0, oo)),
+    Sum(m * (1 - m) ** age * age * _drift, (age, 0, oo)),
     (1 - m) * _drift / m,
     source="from the closed form",
     note="How far the mean is behind after its update.",
@@ -373,14 +388,14 @@ register(
 _density = exp(-_x)
 register(
     "dnrt-arr-skewed",
-    Integral(Abs(_x - _a) * _density, (_x, 0, oo)),
-    _a - 1 + 2 * exp(-_a),
+    Integral(Abs(_x - mean_place) * _density, (_x, 0, oo)),
+    mean_place - 1 + 2 * exp(-mean_place),
     source="integration; responses with the exponential law, whose mean is 1",
 )
 register(
     "dnrt-arr-skewed-slope",
-    Derivative(_a - 1 + 2 * exp(-_a), _a),
-    1 - 2 * exp(-_a),
+    Derivative(mean_place - 1 + 2 * exp(-mean_place), mean_place),
+    1 - 2 * exp(-mean_place),
     source="differentiation",
     note="Zero at the median, ln 2. At the mean it is 1 − 2/e = 0.264, and pushes the responses up.",
 )
@@ -388,7 +403,7 @@ register(
 # --- two classes at ±Δ/2 --------------------------------------------------------------------------------------------
 
 _distance = sympy.Symbol(r"\Delta", positive=True)
-_distances, _deviations = (sympy.IndexedBase(name, positive=True) for name in (r"\Delta", r"\sigma"))
+_distances, _deviations = sympy.IndexedBase(r"\Delta", real=True), sympy.IndexedBase(r"\sigma", positive=True)
 error = function("dnrt_error", _distance, deviation, printed=r"\operatorname{error}")
 register(
     "dnrt-arr-error",
@@ -405,18 +420,18 @@ register(
 )
 register(
     "dnrt-arr-channels",
-    Sum(Expected(Abs(u[j] * _deviations[j] * Z)), (j, 1, d)) / d,
-    _per_deviation * Sum(Abs(u[j]) * _deviations[j], (j, 1, d)) / d,
-    source="from the mean of |Z|; channel j is scaled by u_j",
+    Sum(Expected(Abs(beta[j] * _deviations[j] * Z)), (j, 1, d)) / d,
+    _per_deviation * Sum(Abs(beta[j]) * _deviations[j], (j, 1, d)) / d,
+    source="from the mean of |Z|; channel j is scaled by β_j",
     note="A lasso on the scales: each pays for the spread that it carries.",
 )
 register(
     "dnrt-arr-fisher",
-    Sum(u[j] ** 2 * _deviations[j] ** 2, (j, 1, d)),
-    Sum(u[j] * _distances[j], (j, 1, d)) ** 2 / Sum(_distances[j] ** 2 / _deviations[j] ** 2, (j, 1, d)),
+    Sum(beta[j] ** 2 * _deviations[j] ** 2, (j, 1, d)),
+    Sum(beta[j] * _distances[j], (j, 1, d)) ** 2 / Sum(_distances[j] ** 2 / _deviations[j] ** 2, (j, 1, d)),
     relation="≥",
-    source="Cauchy's inequality; equal where u_j is proportional to Δ_j/σ_j²",
-    note="Of all sums that hold the classes as far apart, Fisher's has the smallest deviation.",
+    source="Cauchy's inequality; equal where β_j is proportional to Δ_j/σ_j²",
+    note="Not all Δ_j are 0. Of all sums that hold the classes as far apart, Fisher's has the smallest deviation.",
 )
 
 # --- the centre loss of Wen et al. (2016) ---------------------------------------------------------------------------

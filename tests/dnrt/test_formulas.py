@@ -68,11 +68,12 @@ def test_both_sides_are_the_same_for_every_vector(formula: symbolic.Formula) -> 
 
 
 def test_a_false_gradient_is_found() -> None:
-    """Without the part of the offset, every instance of two elements differs."""
+    """Without the part of the offset, every instance of two elements differs from the derivative."""
     formula = symbolic.get("dnrt-gradient")
     false = formula.rhs - w[j] * formulas.H
-    left, right = (written_out(side.subs(j, 1), 2) for side in (formula.lhs, false))
-    assert sympy.simplify(left - right) != 0
+    for at in (1, 2):
+        left, right = (written_out(side.subs(j, at), 2) for side in (formula.lhs, false))
+        assert sympy.simplify(left - right) != 0
 
 
 @pytest.mark.parametrize("gate", ["gelu", "silu", "relu"])
@@ -109,7 +110,7 @@ def test_with_zeros_every_version_is_the_activation_that_it_replaces() -> None:
 
 
 def test_where_the_gate_stands_still_raa_is_a_line_whose_slope_depends_on_the_line() -> None:
-    """An activation between two linear layers has no such directions: there, lines that are straight are parallel."""
+    """What the theorem of dnrt-derivation says of RAA; of GELUs it uses dnrt-gelu-bend and dnrt-gelu-pair."""
     weight, bias = torch.tensor([0.5, -2.0, 1.0], dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
     along = torch.tensor([1.0, 0.0, -1.5], dtype=torch.float64)  # x_1 + wᵀx does not change
     slopes = []
@@ -131,6 +132,20 @@ def test_behind_a_wide_linear_layer_many_weights_give_the_same_function() -> Non
     other = raa(x, weight + orthogonal, bias - orthogonal @ shift)
     torch.testing.assert_close(raa(x, weight, bias), other, rtol=1e-12, atol=1e-12)
     assert not torch.allclose(raa(x, weight, bias), raa(x, weight + orthogonal, bias))
+
+
+@pytest.mark.parametrize("share", [0.0, -0.4, 1.5])
+def test_behind_a_layer_an_offset_along_its_own_row_leaves_a_stretched_gelu(share: float) -> None:
+    """With r = l V_i and b̃ = l a_i the gate sees (1 + l) x_i: the theorem wants r and V_i to be independent."""
+    torch.manual_seed(0)
+    value, shift = torch.randn(8, 3, dtype=torch.float64), torch.randn(8, dtype=torch.float64)
+    unseen = torch.linalg.qr(value, mode="complete").Q[:, 3:] @ torch.randn(5, dtype=torch.float64)
+    weight = unseen + torch.linalg.pinv(value.T) @ (share * value[0])
+    bias = share * shift[0] - weight @ shift
+    x = torch.randn(40, 3, dtype=torch.float64) @ value.T + shift
+    stretched = torch.nn.functional.gelu((1 + share) * x[:, 0]) / (1 + share)
+    assert weight.abs().min() > 0.01
+    torch.testing.assert_close(raa(x, weight, bias)[:, 0], stretched, rtol=1e-12, atol=1e-12)
 
 
 @together("name, end", [("dnrt-closed", -40), ("dnrt-open", 40)])
@@ -169,11 +184,13 @@ def test_the_loss_of_a_normal_class_is_the_integral(momentum: mpf) -> None:
     response = exact.condition.rhs - sympy.Symbol(r"\mu", real=True)
     law = sympy.lambdify(Z, sympy.Abs(response).subs(values), "mpmath")
     assert mpmath.almosteq(mean_of(law), number(exact.rhs, values), rel_eps=1e-12)
-    v = number(moving.condition.rhs, values)
-    spread = mpmath.sqrt(values[deviation] ** 2 + v)
+    variance = number(moving.condition.rhs, values)
+    # x − μ is a sum of independent normals: the new sample, and the old ones with their weights
+    weights = [mpf(1)] + [momentum * (1 - momentum) ** age for age in range(1000)]
+    spread = values[deviation] * mpmath.sqrt(mpmath.fsum(weight**2 for weight in weights))
     integral = mean_of(lambda u: abs(spread * u))
     for side in (*moving.steps, moving.rhs):
-        assert mpmath.almosteq(integral, number(side, values | {moving.condition.lhs: v}), rel_eps=1e-12)
+        assert mpmath.almosteq(integral, number(side, values | {moving.condition.lhs: variance}), rel_eps=1e-12)
 
 
 @together("momentum", MOMENTA)
@@ -189,7 +206,7 @@ def test_variance_and_lag_are_what_the_update_tends_to(momentum: mpf) -> None:
         formula = symbolic.get(f"dnrt-arr-{name}")
         total = next(side for side in sides(formula) if side.has(sympy.Sum))
         values = {m: momentum, deviation: mpf("1.7"), delta: 3}
-        term = sympy.lambdify(formulas.q, total.function.subs(values), "mpmath")
+        term = sympy.lambdify(formulas.age, total.function.subs(values), "mpmath")
         summed = mpmath.fsum(term(index) for index in range(1000))
         for value in (number(formula.rhs, values), summed):
             assert mpmath.almosteq(limit, value, rel_eps=1e-12, abs_eps=1e-12), name
@@ -197,7 +214,7 @@ def test_variance_and_lag_are_what_the_update_tends_to(momentum: mpf) -> None:
 
 def test_channels_pay_for_the_spread_that_they_carry() -> None:
     formula = symbolic.get("dnrt-arr-channels")
-    values = {formulas.u[1]: mpf("-0.4"), formulas.u[2]: mpf(3)}
+    values = {formulas.beta[1]: mpf("-0.4"), formulas.beta[2]: mpf(3)}
     values |= {sympy.IndexedBase(r"\sigma", positive=True)[index]: mpf(index) / 3 for index in (1, 2)}
     written = written_out(formula.lhs, 2).replace(
         symbolic.Expected, lambda inside: sympy.Float(mean_of(sympy.lambdify(Z, inside.subs(values), "mpmath")), 20)
@@ -211,6 +228,7 @@ def test_no_sum_that_holds_two_classes_apart_has_less_spread_than_fishers() -> N
     torch.manual_seed(0)
     for _ in range(300):
         weights, (distances, deviations) = torch.randn(3).tolist(), (0.1 + torch.rand(2, 3)).tolist()
+        distances[2] = 0.0  # a feature that is only noise
         assert spread(*weights, *distances, *deviations) >= bound(*weights, *distances, *deviations) - 1e-9
         best = [distance / deviation**2 for distance, deviation in zip(distances, deviations, strict=True)]
         least = spread(*best, *distances, *deviations)
@@ -218,7 +236,11 @@ def test_no_sum_that_holds_two_classes_apart_has_less_spread_than_fishers() -> N
 
 
 def fisher_symbols(count: int) -> list[Any]:
-    bases = (formulas.u, *(sympy.IndexedBase(name, positive=True) for name in (r"\Delta", r"\sigma")))
+    bases = (
+        formulas.beta,
+        sympy.IndexedBase(r"\Delta", real=True),
+        sympy.IndexedBase(r"\sigma", positive=True),
+    )
     return [base[index] for base in bases for index in range(1, count + 1)]
 
 
@@ -226,7 +248,7 @@ def fisher_symbols(count: int) -> list[Any]:
 def test_the_loss_of_a_skewed_class_is_the_integral(place: mpf) -> None:
     formula = symbolic.get("dnrt-arr-skewed")
     integral = mpmath.quad(lambda t: abs(t - place) * mpmath.exp(-t), [0, place, mpmath.inf])
-    assert mpmath.almosteq(integral, number(formula.rhs, {sympy.Symbol("a", positive=True): place}), rel_eps=1e-12)
+    assert mpmath.almosteq(integral, number(formula.rhs, {formulas.mean_place: place}), rel_eps=1e-12)
 
 
 def test_the_error_is_the_share_beyond_the_middle() -> None:
@@ -237,11 +259,11 @@ def test_the_error_is_the_share_beyond_the_middle() -> None:
         assert mpmath.almosteq(share, error(mpf(distance), mpf(spread)), rel_eps=1e-10)
 
 
-def test_the_numbers_that_the_page_names_are_those_of_the_formulas() -> None:
-    """dnrt-derivation: a tenth as momentum."""
+def test_the_formulas_give_round_numbers_for_a_tenth_as_momentum() -> None:
+    """Which dnrt-derivation quotes."""
     at = {m: sympy.Rational(1, 10), deviation: 1, sympy.Symbol(r"\delta", real=True): 1}
     exact, moving, variance, lag, slope = (
-        number(symbolic.get(f"dnrt-arr-{name}").rhs, at | {sympy.Symbol("a", positive=True): 1})
+        number(symbolic.get(f"dnrt-arr-{name}").rhs, at | {formulas.mean_place: 1})
         for name in ("spread", "distance", "variance", "lag", "skewed-slope")
     )
     assert 1 / variance == pytest.approx(19)
