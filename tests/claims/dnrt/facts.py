@@ -11,6 +11,9 @@ _NAMES = ("Softplus", "ELU", "SELU", "SiLU", "ReLU", "GELU", "GDN", "LIF", "LIF-
 NAMES = {name.lower().replace("-", "_"): name for name in _NAMES}
 """By column of a table what the paper calls it."""
 
+NEGLIGIBLE = 5.0
+"""Per cent below which we call an increase negligible or minimal."""
+
 
 def quoted(place: str, quantity: str) -> float:
     """A number that stands in the text."""
