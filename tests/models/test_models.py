@@ -106,7 +106,7 @@ def test_perceptrons_vggs_and_transformers_have_no_channel_attention(name):
 
 
 def test_an_unknown_network_lists_those_there_are():
-    with pytest.raises(ValueError, match="allowed are mlp, layer512, cnn, resnet20, resnet32, resnet44"):
+    with pytest.raises(ValueError, match="allowed are mlp, layer128, layer512, cnn, resnet20, resnet32, resnet44"):
         models.build("vgg", (1, 8, 8), 10, nn.ReLU)
 
 

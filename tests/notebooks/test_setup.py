@@ -149,7 +149,8 @@ def test_the_metadata_names_the_author_and_the_addresses_of_the_project():
 
 def test_the_table_of_contents_names_every_page_once():
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    named = [toc["root"]] + [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
+    chapters = [chapter for part in toc["parts"] for chapter in part["chapters"]]
+    named = [toc["root"], *(page["file"] for chapter in chapters for page in (chapter, *chapter.get("sections", ())))]
     present = {
         path.relative_to(ROOT / "book").with_suffix("").as_posix()
         for path in (ROOT / "book").rglob("*")
