@@ -167,7 +167,8 @@ def attach_arr(
     response : {"auto", "class_token", "mean"} or callable
         What represents an example in a layer's output. Outputs (N, d) are taken as they are, and maps (N, d, H, W) are
         averaged over their pixels. Of tokens (N, L, d) it is the first, or their mean; "auto" is the first where the
-        network has a parameter ``cls_token`` or ``class_token``. A function takes an output and returns one of these.
+        network has a parameter ``cls_token`` or ``class_token``. (Where that joins the others late, as in CaiT, say
+        "mean" for the blocks before.) A function takes an output and returns one of these.
 
     Returns
     -------
@@ -268,14 +269,23 @@ def _matches(name: str, pattern: str) -> bool:
 
 def _widths(model: nn.Module, names: list[str], example: Example, response: Response) -> dict[str, int]:
     """How long the responses of these layers are."""
-    widths: dict[str, int] = {}
+    outputs: dict[str, Any] = {}
     for name in names:
-        model.get_submodule(name).register_forward_hook(
-            lambda _, __, output, name=name: (
-                widths.setdefault(name, _response(name, output, response).shape[1]) and None
-            )
-        )
+        model.get_submodule(name).register_forward_hook(lambda _, __, output, name=name: outputs.update({name: output}))
     call(model, example_of(model, example))
-    if silent := [name for name in names if name not in widths]:
+    if silent := [name for name in names if name not in outputs]:
         raise ValueError(f"layers: got {silent[0]!r}, which the network does not run")
-    return {name: widths[name] for name in names}
+    for name in names if not callable(response) else ():
+        _check_layout(name, model.get_submodule(name), outputs[name])
+    return {name: _response(name, outputs[name], response).shape[1] for name in names}
+
+
+def _check_layout(name: str, layer: nn.Module, output: Any) -> None:
+    """Refuse maps whose last dimension, and not the second, is one that the layer's parameters have."""
+    sizes = {size for parameter in layer.parameters() for size in parameter.shape}
+    shape = tuple(output.shape) if isinstance(output, Tensor) else ()
+    if len(shape) == 4 and shape[1] not in sizes and shape[3] in sizes:
+        raise ValueError(
+            f"layers: {name!r} gives {shape} with its channels last, allowed are maps (N, d, H, W); response may be a "
+            "function such as lambda x: x.mean((1, 2))"
+        )

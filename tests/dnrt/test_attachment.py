@@ -79,6 +79,25 @@ def test_maps_are_averaged_over_their_pixels() -> None:
     torch.testing.assert_close(arr.means()["1"][1], model[:2](x).mean((0, 2, 3)))
 
 
+class ChannelsLast(nn.Module):
+    """A stage as transformers for images have it: (N, C, H, W) → (N, H, W, d)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(1, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(x.permute(0, 2, 3, 1))
+        return out
+
+
+def test_maps_with_their_channels_last_are_refused_but_for_a_function_that_averages_them() -> None:
+    model = nn.Sequential(ChannelsLast())
+    with pytest.raises(ValueError, match=r"'0' gives \(1, 6, 6, 4\) with its channels last"):
+        attach_arr(model, "0", 2, (1, 6, 6))
+    assert attach_arr(model, "0", 2, (1, 6, 6), response=lambda x: x.mean((1, 2))).widths == {"0": 4}
+
+
 def step(model: nn.Module, x: Tensor, target: Tensor) -> tuple[Tensor, list[Tensor]]:
     model.zero_grad()
     loss = F.cross_entropy(model(x), target) + model.arr.loss(target)
