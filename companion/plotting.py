@@ -12,9 +12,10 @@ from __future__ import annotations
 import hashlib
 import html
 import io
+import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -229,6 +230,29 @@ def slider(name: str, symbol: str, ends: tuple[float, float], step: float, value
         f'value="{value:g}" aria-valuetext="{shown}" style="flex:1;min-width:0">'
         f'<output class="{name}" style="width:4.5em;text-align:right">{shown}</output></label>'
     )
+
+
+def check_start(name: str, value: float, ends: tuple[float, float]) -> None:
+    """Refuse a start that lies outside its slider."""
+    if not ends[0] <= value <= ends[1]:
+        raise ValueError(f"{name} must lie in [{ends[0]:g}, {ends[1]:g}]; got {value!r}")
+
+
+def buttons(places: Iterable[tuple[str, Sequence[float]]]) -> str:
+    """A row of buttons, each with what it is called and where it moves the sliders, in their order."""
+    each = "\n".join(
+        f'<button type="button" data-start="{" ".join(f"{value:g}" for value in start)}">{name}</button>'
+        for name, start in places
+    )
+    return f'<p style="margin:.3em 0;display:flex;flex-wrap:wrap;gap:.4em">\n{each}\n</p>'
+
+
+def filled(script: str, values: Mapping[str, object]) -> str:
+    """A script with numbers, and lists of them, in the place of @NAMES@."""
+    for name, value in values.items():
+        text = f"{value:g}" if isinstance(value, int | float) else json.dumps(value)
+        script = script.replace(f"@{name}@", text)
+    return script
 
 
 def drawing(

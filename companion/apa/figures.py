@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from companion.plotting import COLOURS, HEIGHT, WIDTH, Picture, drawing, slider
+from companion.plotting import COLOURS, HEIGHT, WIDTH, Picture, check_start, drawing, filled, slider
 
 __all__ = ["moving_curve"]
 
@@ -80,24 +80,16 @@ def moving_curve(kappa: float = 1.0, lam: float = 1.0) -> Picture:
     ValueError
         If a start lies outside the slider.
     """
-    if not _KAPPA[0] <= kappa <= _KAPPA[1]:
-        raise ValueError(f"kappa must lie in [{_KAPPA[0]:g}, {_KAPPA[1]:g}]; got {kappa!r}")
-    if not 10 ** _LOG_LAM[0] <= lam <= 10 ** _LOG_LAM[1]:
-        raise ValueError(f"lam must lie in [{10 ** _LOG_LAM[0]:g}, {10 ** _LOG_LAM[1]:g}]; got {lam!r}")
+    check_start("kappa", kappa, _KAPPA)
+    check_start("lam", lam, (10 ** _LOG_LAM[0], 10 ** _LOG_LAM[1]))
     alt = (
         f"The curves of AGLU and of APA for z from {-_Z:g} to {_Z:g}. "
         "Two sliders change kappa and lambda, and the curves follow."
     )
-    script = _SCRIPT
-    for name, value in {
-        "LOW": _Y[0],
-        "HIGH": _Y[1],
-        "WIDTH": WIDTH,
-        "HEIGHT": HEIGHT,
-        "REACH": _Z,
-        "SAMPLES": _SAMPLES,
-    }.items():
-        script = script.replace(f"@{name}@", f"{value:g}")
+    script = filled(
+        _SCRIPT,
+        {"LOW": _Y[0], "HIGH": _Y[1], "WIDTH": WIDTH, "HEIGHT": HEIGHT, "REACH": _Z, "SAMPLES": _SAMPLES},
+    )
     places = "\n".join(
         f'<button type="button" data-kappa="{k:g}" data-lam="{m:g}">{name}</button>' for name, k, m in _PLACES
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from companion.plotting import COLOURS, HEIGHT, WIDTH, Picture, drawing, slider
+from companion.plotting import COLOURS, HEIGHT, WIDTH, Picture, buttons, drawing, filled, slider
 
 __all__ = ["moving_hinges"]
 
@@ -81,17 +81,11 @@ def moving_hinges(weights: Sequence[float] = (1.0, -2.0, 1.0), biases: Sequence[
         "A sum of three hinges over x from −4 to 4, and the hinges themselves, thin. Six sliders change their weights "
         "and biases, and the lines follow."
     )
-    script = _HINGES_SCRIPT
-    for name, value in {"LOW": _F[0], "HIGH": _F[1], "WIDTH": WIDTH, "HEIGHT": HEIGHT, "REACH": _X}.items():
-        script = script.replace(f"@{name}@", f"{value:g}")
+    places = {"LOW": _F[0], "HIGH": _F[1], "WIDTH": WIDTH, "HEIGHT": HEIGHT, "REACH": _X}
     sliders = "\n".join(
         slider(f"{letter}{j}", f"{letter}{'₁₂₃'[j - 1]}", _PARAMETER, 0.1, value, f"{value:.1f}")
         for j in (1, 2, 3)
         for letter, value in (("w", weights[j - 1]), ("b", biases[j - 1]))
-    )
-    starts = "\n".join(
-        f'<button type="button" data-start="{" ".join(f"{value:g}" for value in (*w, *b))}">{name}</button>'
-        for name, w, b in _HINGES
     )
     page = f"""\
 <div class="neuron-hinges" role="group" aria-label="Move weights and biases"
@@ -103,10 +97,8 @@ style="max-width:640px;margin:1em 0">
 <div style="display:grid;grid-template-columns:repeat(auto-fit,minmax(15em,1fr));grid-auto-flow:row;column-gap:1.5em">
 {sliders}
 </div>
-<p style="margin:.3em 0;display:flex;flex-wrap:wrap;gap:.4em">
-{starts}
-</p>
-<script>{script}</script>
+{buttons((name, (*w, *b)) for name, w, b in _HINGES)}
+<script>{filled(_HINGES_SCRIPT, places)}</script>
 </div>"""
     return Picture(page, alt)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,8 +10,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from companion.dnrt.reference import _P, _TAIL
-from companion.plotting import COLOURS, HEIGHT, WIDTH, Picture, drawing, picture, slider, subplots
+from companion.dnrt.reference import TAIL, P
+from companion.plotting import (
+    COLOURS,
+    HEIGHT,
+    WIDTH,
+    Picture,
+    buttons,
+    check_start,
+    drawing,
+    filled,
+    picture,
+    slider,
+    subplots,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,17 +38,6 @@ def _number(value: float) -> str:
 
 def _whole(value: int) -> str:
     return f"{value}".replace("-", "−")
-
-
-def _between(name: str, value: float, ends: tuple[float, float]) -> None:
-    if not ends[0] <= value <= ends[1]:
-        raise ValueError(f"{name} must lie in [{ends[0]:g}, {ends[1]:g}]; got {value!r}")
-
-
-def _filled(script: str, values: Mapping[str, object]) -> str:
-    for name, value in values.items():
-        script = script.replace(f"@{name}@", json.dumps(value))
-    return script
 
 
 def _legend(*signs: tuple[str, str, str]) -> str:
@@ -55,14 +55,6 @@ def _sliders(rows: Iterable[tuple[str, str, tuple[float, float], float, float, s
         slider(name, f'<span style="flex:none;width:7.5em">{symbol}</span>', ends, step, value, shown)
         for name, symbol, ends, step, value, shown in rows
     )
-
-
-def _buttons(places: Iterable[tuple[str, tuple[float, ...]]]) -> str:
-    each = "\n".join(
-        f'<button type="button" data-start="{" ".join(f"{value:g}" for value in start)}">{name}</button>'
-        for name, start in places
-    )
-    return f'<p style="margin:.3em 0;display:flex;flex-wrap:wrap;gap:.4em">\n{each}\n</p>'
 
 
 # What both scripts begin and end with.
@@ -178,19 +170,19 @@ def moving_threshold(noise: float = 1.5, weight: float = -0.8, bias: float = 0.0
         If a start lies outside its slider.
     """
     for name, value, ends in (("noise", noise, _NOISE), ("weight", weight, _WEIGHT), ("bias", bias, _BIAS)):
-        _between(name, value, ends)
+        check_start(name, value, ends)
     alt = (
         "Eight elements of a vector as bars, the gate and the outputs of RAA below them on the same axis. One vertical "
         "line, the threshold, crosses all three: bars that end to its right are filled, the gate lets them through; "
         "the others are pale. Three sliders move the last element, its weight and the bias; the line moves, "
         "and all elements are opened or closed with it."
     )
-    script = _filled(
+    script = filled(
         _THRESHOLD_SCRIPT,
         {
             "ELEMENTS": _ELEMENTS,
-            "TAIL": _TAIL,
-            "P": _P,
+            "TAIL": TAIL,
+            "P": P,
             "MIDDLE": _MIDDLE,
             "UNIT": _UNIT,
             "REACH": _REACH,
@@ -218,7 +210,7 @@ style="max-width:560px;margin:1em 0">
 {_threshold(noise, c, alt)}
 {_legend(("━━", COLOURS[0], "RAA"), ("╍╍", COLOURS[4], "GELU"), ("╍╍", COLOURS[1], "threshold x = −c: half open"))}
 {_sliders(rows)}
-{_buttons(_ROOMS)}
+{buttons(_ROOMS)}
 <p class="said" role="status" style="margin:.3em 0">Offset c = {_number(c)}. Of x₁ = {first:g} the gate lets \
 {100 * _phi(first + c):.0f} % through; GELU would let {100 * _phi(first):.0f} %.</p>
 <script>{script}</script>
@@ -370,15 +362,15 @@ def moving_means(step: int = 15, momentum: float = 0.1) -> Picture:
     ValueError
         If a start lies outside its slider.
     """
-    _between("step", step, _STEP)
-    _between("momentum", momentum, _MOMENTUM)
+    check_start("step", step, _STEP)
+    check_start("momentum", momentum, _MOMENTUM)
     alt = (
         "Samples of two classes in a plane, circles to the left and squares to the right, and the way that the mean of "
         "each class has gone. From the last sample two legs, one along each axis, lead to the mean of its class. Two "
         "sliders choose how many samples have come and the momentum m: with m = 0 a mean stays at its first sample, "
         "with m = 1 it jumps to every new one, with m = 0.1 it drifts towards the middle of its class."
     )
-    script = _filled(_MEANS_SCRIPT, {"SAMPLES": _SAMPLES, "WIDTH": WIDTH, "HEIGHT": HEIGHT, "SCALE": _SCALE})
+    script = filled(_MEANS_SCRIPT, {"SAMPLES": _SAMPLES, "WIDTH": WIDTH, "HEIGHT": HEIGHT, "SCALE": _SCALE})
     svg, said = _means(step, momentum, alt)
     rows = (
         ("step", "sample", _STEP, 1, step, f"{step}"),
@@ -396,7 +388,7 @@ style="max-width:640px;margin:1em 0">
 {svg}
 {_legend(*signs)}
 {_sliders(rows)}
-{_buttons((name, (_STEP[1], m)) for name, m in _MOMENTA)}
+{buttons((name, (_STEP[1], m)) for name, m in _MOMENTA)}
 <p class="said" role="status" style="margin:.3em 0">{said}</p>
 <script>{script}</script>
 </div>"""
