@@ -42,6 +42,7 @@ __all__ = [
     "random_crop_and_mirror",
     "sgemm",
     "with_long_tail",
+    "with_wrong_labels",
 ]
 
 _DIGITS_TEST_FRACTION = 0.25
@@ -426,6 +427,45 @@ def with_long_tail(splits: Splits, factor: float, seed: int) -> Splits:
     generator = torch.Generator().manual_seed(seed)
     kept = long_tailed(splits.train.targets, factor, generator)
     return replace(splits, train=splits.train.subset(kept))
+
+
+def with_wrong_labels(splits: Splits, fraction: float, seed: int) -> Splits:
+    """Return the splits with wrong labels in the training part; validation and test stay as they are.
+
+    Parameters
+    ----------
+    splits : Splits
+        Of a classification with at least two classes.
+    fraction : float
+        Of the training examples, rounded to a whole number, get another class; each other class is equally probable.
+    seed : int
+        Decides which examples, and which classes.
+
+    Returns
+    -------
+    Splits
+        The same inputs, other training targets.
+
+    Raises
+    ------
+    ValueError
+        If the fraction is not between 0 and 1.
+
+    Examples
+    --------
+    >>> right, wrong = digits().train, with_wrong_labels(digits(), 0.1, seed=0).train
+    >>> int((right.targets != wrong.targets).sum()), round(0.1 * len(right))
+    (121, 121)
+    """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction is {fraction}; allowed are numbers from 0 to 1")
+    generator = torch.Generator().manual_seed(seed)
+    targets = splits.train.targets.clone()
+    # The classes are drawn first: examples that are drawn first are those that whoever else has this seed draws, too.
+    shift = torch.randint(1, splits.num_classes, (len(targets),), generator=generator)
+    chosen = torch.randperm(len(targets), generator=generator)[: round(fraction * len(targets))]
+    targets[chosen] = ((targets + shift) % splits.num_classes)[chosen]
+    return replace(splits, train=replace(splits.train, targets=targets))
 
 
 def frequent_and_rare(num_classes: int, seed: int) -> tuple[Tensor, Tensor]:

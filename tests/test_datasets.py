@@ -458,3 +458,22 @@ def test_a_missing_or_damaged_picture_of_imagenette_is_named(imagenette):
     picture.unlink()
     with pytest.raises(ValueError, match=r"imagenette2-160/val is damaged: it holds 19 pictures, not 20; remove"):
         datasets.load("imagenette", root=imagenette, folds=5)
+
+
+def test_wrong_labels_are_wrong_and_as_many_as_asked_for_whatever_else_the_seed_draws():
+    splits = datasets.digits()
+    noisy = datasets.with_wrong_labels(splits, 0.3, seed=5)
+    differs = noisy.train.targets != splits.train.targets
+    assert int(differs.sum()) == round(0.3 * len(splits.train))
+    assert noisy.test is splits.test
+    shifts = torch.bincount((noisy.train.targets - splits.train.targets)[differs] % 10, minlength=10)
+    assert shifts[0] == 0
+    assert int(shifts[1:].min()) > 20
+    drawn = torch.randperm(len(splits.train), generator=torch.Generator().manual_seed(5))[:500]
+    assert 0.2 < float(differs[drawn].float().mean()) < 0.4
+    assert torch.equal(
+        datasets.with_wrong_labels(splits, 1.0, 0).train.targets == splits.train.targets,
+        torch.zeros(len(differs)).bool(),
+    )
+    with pytest.raises(ValueError, match="fraction is 2; allowed are numbers from 0 to 1"):
+        datasets.with_wrong_labels(splits, 2, 0)

@@ -27,6 +27,13 @@ of 4, 5,000 training images, 20 epochs, crops and mirror images. ``dnrt-overfitt
 network: 2,000 images, mirrored and nothing else, seen 60 times; the loss and the accuracy on the test images are taken
 after every epoch.
 
+Three more are small, so that two cores run them: the perceptron on 5,000 images of MNIST, 30 epochs, batches of 256,
+ARR on what the activation gives. ``dnrt-sensitivity`` is Fig. 3: m at λ = 0.1 and λ at m = 0.1, without ARR as λ = 0.
+``dnrt-versions`` has the offsets of Eqs. 2, 3 and 4 (a number; w x + b with two numbers for each channel; wᵀx + b) and
+the extra layer of Table 8 with as many parameters. ``dnrt-conditions`` trains on data that are not as they should be: a
+tenth of the training labels are others, or the classes are long-tailed with balanced softmax as in Table 4; validation
+and test stay as they are, and λ is 0.01, 0.1 or 1. ``dnrt-cifar10`` is the second row of Table 1 with 5,000 images.
+
 Beside the accuracy stands what the network learned: how far w and b moved from zero, how the offsets vary, and in a ViT
 whether tokens that matter get higher ones: Spearman's rank correlation, over the tokens of 500 test images, of the
 offset c with the token's share in the logit of the true class (less the mean logit), Σ_i y_i ∂/∂y_i of the activation's
@@ -38,7 +45,9 @@ over the layers.
 How responses are compared, fixed before any result: differences of test accuracy, paired by seed, t-test, with Holm's
 correction over all pairs of one result (`comparisons`). On MNIST the pairs are DNRT, in both readings, with each of the
 seven activations and with RAA, and RAA with GELU; in the ablation what RAA adds to GELU, ARR to ReLU, GELU and RAA, and
-DNRT against the two activations; in the overfitting test what ARR adds to GELU and to RAA, RAA to GELU, and both.
+DNRT against the two activations; in the overfitting test what ARR adds to GELU and to RAA, RAA to GELU, and both; the
+same four under each of the conditions. Of the momenta each is compared with 0.1, of the weights each with no ARR; of
+the versions each with GELU, and Eq. 4 with the other two and with the extra layers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -51,16 +60,31 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion.analysis import Comparison, family, quantiles, sparsity, within_class_share
-from companion.baselines import GDN
+from companion.baselines import GDN, ExtraLinear
 from companion.datasets import Part, Splits
 from companion.dnrt.attachment import AttachedARR, attach_arr
 from companion.dnrt.layers import RAA
 from companion.experiments import Case, Experiment, Job, Row, register
 from companion.experiments.classification import Fitted, fit, validation_accuracy
 from companion.surgery import replace_activations
-from companion.training import Loss, evaluate
+from companion.training import Loss, balanced_softmax, evaluate
 
 __all__ = ["comparisons", "label", "with_chosen_weight"]
+
+
+class _Elementwise(nn.Module):
+    """GELU's gate moved by one learned number (Eq. 2), or by w x + b with two for each of the channels (Eq. 3)."""
+
+    def __init__(self, channels: int | None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(channels)) if channels else None
+        self.bias = nn.Parameter(torch.zeros(channels or 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        offset = self.bias if self.weight is None else self.weight * x + self.bias
+        gate: Tensor = torch.special.ndtr(x + offset)
+        return x * gate
+
 
 _PLAIN: dict[str, Callable[[], nn.Module]] = {
     "softplus": nn.Softplus,
@@ -74,6 +98,10 @@ _PLAIN: dict[str, Callable[[], nn.Module]] = {
 _WIDE: dict[str, Callable[..., nn.Module]] = {
     "gdn": lambda channels, dim: GDN(channels, dim=dim),
     "raa": lambda channels, dim: RAA(channels, dim=dim),
+    "eq2": lambda channels, dim: _Elementwise(None),
+    "eq3": lambda channels, dim: _Elementwise(channels),
+    "extra relu": lambda channels, dim: nn.Sequential(ExtraLinear(channels, dim=dim), nn.ReLU()),
+    "extra gelu": lambda channels, dim: nn.Sequential(ExtraLinear(channels, dim=dim), nn.GELU()),
 }
 #: Where ARR may be, as `companion.attach_arr` wants it.
 _LAYERS = {"hidden": "activations.*", "output": "head", "blocks": "blocks.*"}
@@ -89,21 +117,24 @@ def _convert(case: Case, model: nn.Module, splits: Splits) -> nn.Module:
     if activation in _WIDE:
         model = replace_activations(model, {nn.GELU: _WIDE[activation]}, example)
     if "layers" in case:
-        attach_arr(model, _LAYERS[case["layers"]], splits.num_classes, example, weight=case["weight"])
+        layers, momentum = _LAYERS[case["layers"]], case.get("momentum", 0.1)
+        attach_arr(model, layers, splits.num_classes, example, weight=case["weight"], momentum=momentum)
     return model
 
 
-def _loss(fitted: Fitted) -> Loss:
-    """Cross-entropy, and λ times ARR's loss where it is attached."""
+def _loss(case: Case, fitted: Fitted) -> Loss:
+    """Cross-entropy, balanced where classes are rare, and λ times ARR's loss where it is attached."""
+    classes = torch.bincount(fitted.splits.train.targets, minlength=fitted.splits.num_classes)
+    task = balanced_softmax(classes) if "imbalance" in case else F.cross_entropy
     arr = getattr(fitted.model, "arr", None)
     if not isinstance(arr, AttachedARR):
-        return F.cross_entropy
-    return lambda output, target: F.cross_entropy(output, target) + arr.loss(target)
+        return task
+    return lambda output, target: task(output, target) + arr.loss(target)
 
 
 def _fit(job: Job, watch: Callable[[Fitted, int], None] | None = None) -> Fitted:
     activation = _PLAIN.get(_activation(job.case["response"]), nn.GELU)
-    return fit(job, activation, watch=watch, convert=partial(_convert, job.case), loss=_loss)
+    return fit(job, activation, watch=watch, convert=partial(_convert, job.case), loss=partial(_loss, job.case))
 
 
 # Looking inside. Of tokens the first, which is classified, counts as the response.
@@ -199,7 +230,7 @@ def _picture(values: Tensor) -> list[float]:
     return [number for channel in values.T[:_CHANNELS] for number in quantiles(channel, _LEVELS)]
 
 
-def _measure(job: Job) -> list[Row]:
+def _measure(job: Job, pictures: bool = True) -> list[Row]:
     fitted = _fit(job)
     model, splits = fitted.model, fitted.splits
     test = splits.test
@@ -207,6 +238,10 @@ def _measure(job: Job) -> list[Row]:
         _, inside = _run(model, test.inputs)
     responses, aggregated = ([_first(x) for x in values] for values in (inside.responses, inside.aggregated))
     evaluation = evaluate(model, test)
+    drawn = {
+        "responses": _picture(responses[-1]),
+        **{f"aggregated_{k}": _picture(aggregated[-1][test.targets == k]) for k in (0, 1)},
+    }
     return [
         {
             "accuracy": evaluation.accuracy,
@@ -218,8 +253,7 @@ def _measure(job: Job) -> list[Row]:
             "within": _mean(within_class_share(x, test.targets) for x in aggregated),
             **{f"within_{layer}": within_class_share(x, test.targets) for layer, x in enumerate(aggregated, start=1)},
             **_learned(model, inside, test.subset(torch.arange(min(500, len(test))))),
-            "responses": _picture(responses[-1]),
-            **{f"aggregated_{k}": _picture(aggregated[-1][test.targets == k]) for k in (0, 1)},
+            **(drawn if pictures else {}),
         }
     ]
 
@@ -234,14 +268,53 @@ def _cases(settings: Mapping[str, Any]) -> list[Case]:
     return cases
 
 
+def _sensitivity_cases(settings: Mapping[str, Any]) -> list[Case]:
+    """Without ARR; each momentum with the first weight; each weight with the first momentum."""
+    momenta, weights, layers = settings["momenta"], settings["weights"], settings["layers"]
+    pairs = [*((m, weights[0]) for m in momenta), *((momenta[0], weight) for weight in weights[1:])]
+    return [
+        {"response": "raa"},
+        *({"response": "dnrt", "layers": layers, "weight": w, "momentum": m} for m, w in pairs),
+    ]
+
+
+def _condition_cases(settings: Mapping[str, Any]) -> list[Case]:
+    return [case | condition for condition in settings["conditions"] for case in _cases(settings)]
+
+
 def label(row: Mapping[str, Any]) -> str:
-    """The response of a row, with ARR's layers where the readings differ: "dnrt hidden"."""
+    """The response of a row, with what else its result compares: "dnrt hidden", "dnrt m = 0.1 λ = 10"."""
+    if "momentum" in row:
+        return f"{row['response']} m = {row['momentum']:g} λ = {row['weight']:g}"
     return f"{row['response']} {row['layers']}" if row.get("layers") in ("hidden", "output") else str(row["response"])
 
 
+def _condition(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Under what condition a network of `dnrt-conditions` learned: ("imbalance 10",); of the others ()."""
+    return tuple(f"{key.replace('_', ' ')} {row[key]:g}" for key in ("wrong_labels", "imbalance") if key in row)
+
+
 _READINGS = ("dnrt hidden", "dnrt output")
+_TABLE_1 = [*product(_READINGS, (*_PLAIN, "gdn", "raa")), ("raa", "gelu")]
+_MOMENTA, _WEIGHTS = [0.1, 0.01, 0.03, 0.3, 0.5, 0.8, 0.9, 1.0], [0.1, 0.001, 0.01, 1.0, 10.0, 100.0]
 _PAIRS = {
-    "dnrt-mnist": [*product(_READINGS, (*_PLAIN, "gdn", "raa")), ("raa", "gelu")],
+    "dnrt-mnist": _TABLE_1,
+    "dnrt-cifar10": _TABLE_1,
+    "dnrt-sensitivity": [
+        *((f"dnrt m = {m:g} λ = 0.1", "dnrt m = 0.1 λ = 0.1") for m in _MOMENTA[1:]),
+        *((f"dnrt m = 0.1 λ = {weight:g}", "raa") for weight in _WEIGHTS),
+    ],
+    "dnrt-versions": [
+        *product(("eq2", "eq3", "raa", "extra gelu"), ("gelu",)),
+        ("extra relu", "relu"),
+        *product(("raa",), ("eq2", "eq3", "extra relu", "extra gelu")),
+    ],
+    "dnrt-conditions": [
+        ("gelu+arr hidden", "gelu"),
+        ("dnrt hidden", "raa"),
+        ("raa", "gelu"),
+        ("dnrt hidden", "gelu"),
+    ],
     "dnrt-overfitting": [("gelu+arr", "gelu"), ("dnrt", "raa"), ("raa", "gelu"), ("dnrt", "gelu")],
     "dnrt-ablation": [
         ("raa", "gelu"),
@@ -268,17 +341,21 @@ def with_chosen_weight(rows: Iterable[Row]) -> list[Row]:
         In their order.
     """
     kept = list(rows)
-    scores: dict[tuple[str, float], list[float]] = {}
+    scores: dict[tuple[tuple[str, ...], float], list[float]] = {}
     for row in kept:
         if "weight" in row:
-            scores.setdefault((label(row), row["weight"]), []).append(row.get("accuracy_validation", 0.0))
-    best: dict[str, tuple[float, float]] = {}
-    for (name, weight), values in scores.items():
-        best[name] = max(best.get(name, (-1.0, 0.0)), (_mean(values), weight))
-    return [row for row in kept if "weight" not in row or row["weight"] == best[label(row)][1]]
+            scores.setdefault((_key(row), row["weight"]), []).append(row.get("accuracy_validation", 0.0))
+    best: dict[tuple[str, ...], tuple[float, float]] = {}
+    for (key, weight), values in scores.items():
+        best[key] = max(best.get(key, (-1.0, 0.0)), (_mean(values), weight))
+    return [row for row in kept if "weight" not in row or row["weight"] == best[_key(row)][1]]
 
 
-def comparisons(result: Mapping[str, Any], measure: str = "accuracy") -> list[Comparison[tuple[str, str]]]:
+def _key(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (label(row), *_condition(row))
+
+
+def comparisons(result: Mapping[str, Any], measure: str = "accuracy") -> list[Comparison[tuple[str, ...]]]:
     """Compare the responses of a result as the protocol says.
 
     Parameters
@@ -291,13 +368,19 @@ def comparisons(result: Mapping[str, Any], measure: str = "accuracy") -> list[Co
     Returns
     -------
     list of Comparison
-        By pair of labels, as `label` gives them; differences are first minus second.
+        By pair of labels, as `label` gives them, and condition, where there are several; differences are first minus
+        second.
     """
-    series: dict[str, dict[int, float]] = {}
+    series: dict[tuple[str, ...], dict[int, float]] = {}
     for row in with_chosen_weight(result["rows"]):
-        series.setdefault(label(row), {})[row["seed"]] = row[measure]
-    pairs = [(one, other) for one, other in _PAIRS[result["experiment"]] if one in series and other in series]
-    return family({pair: (series[pair[0]], series[pair[1]]) for pair in pairs})
+        series.setdefault(_key(row), {})[row["seed"]] = row[measure]
+    pairs = {
+        (one, other, *condition): (series[one, *condition], series[other, *condition])
+        for condition in dict.fromkeys(key[1:] for key in series)
+        for one, other in _PAIRS[result["experiment"]]
+        if (one, *condition) in series and (other, *condition) in series
+    }
+    return family(pairs)
 
 
 _COMMON: dict[str, Any] = {
@@ -326,24 +409,46 @@ _MNIST: dict[str, Any] = {
     "responses": [*_PLAIN, "gdn", "raa", "dnrt"],
     "arr": [{"layers": layers, "weight": weight} for layers in ("hidden", "output") for weight in (0.01, 0.1)],
 }
+_MNIST_SMOKE: dict[str, Any] = {
+    **_MNIST,
+    "dataset": "digits",
+    "epochs": 3,
+    "batch_size": 64,
+    "learning_rates": [3e-3],
+    "tuning_seeds": [],
+    "seeds": 2,
+    "responses": ["gelu", "gdn", "dnrt"],
+}
 
 register(
     Experiment(
         name="dnrt-mnist",
         mechanism="dnrt",
         description="One hidden layer on MNIST, eight responses and RAA alone (comparison at the scale of Table 1)",
+        presets={"smoke": _MNIST_SMOKE, "laptop": _MNIST},
+        cases=_cases,
+        validate=partial(validation_accuracy, _fit),
+        measure=_measure,
+        columns=_INSIDE,
+    )
+)
+
+
+register(
+    Experiment(
+        name="dnrt-cifar10",
+        mechanism="dnrt",
+        description="One hidden layer on 5,000 images of CIFAR-10, as dnrt-mnist (comparison, smaller than Table 1)",
         presets={
-            "smoke": {
+            "smoke": _MNIST_SMOKE,
+            "laptop": {
                 **_MNIST,
-                "dataset": "digits",
-                "epochs": 3,
-                "batch_size": 64,
-                "learning_rates": [3e-3],
-                "tuning_seeds": [],
-                "seeds": 2,
-                "responses": ["gelu", "gdn", "dnrt"],
+                "dataset": "cifar10",
+                "train_size": 5000,
+                "batch_size": 256,
+                "learning_rates": [3e-4, 1e-3, 3e-3, 1e-2, 3e-2],
             },
-            "laptop": _MNIST,
+            "full": {**_MNIST, "dataset": "cifar10", "device": "cuda"},
         },
         cases=_cases,
         validate=partial(validation_accuracy, _fit),
@@ -463,4 +568,73 @@ register(
         measure=_measure_overfitting,
         columns=("accuracy", "loss", "loss_rise", "accuracy_train", "loss_train"),
     )
+)
+
+
+# Many cases: one hidden layer, 5,000 images. The full presets are the paper's.
+
+_SMALL: dict[str, Any] = {
+    **_MNIST,
+    "train_size": 5000,
+    "epochs": 30,
+    "batch_size": 256,
+    "learning_rates": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2],
+}
+_SMALL_SMOKE: dict[str, Any] = {**_MNIST_SMOKE, "train_size": 300, "seeds": 1}
+
+
+def _many(name: str, description: str, cases: Callable[[Mapping[str, Any]], list[Case]], **presets: Any) -> None:
+    register(
+        Experiment(
+            name=name,
+            mechanism="dnrt",
+            description=description,
+            presets={
+                "smoke": {**_SMALL_SMOKE, **presets["smoke"]},
+                "laptop": {**_SMALL, **presets["laptop"]},
+                "full": {**_ABLATION, **presets["full"]},
+            },
+            cases=cases,
+            validate=partial(validation_accuracy, _fit),
+            measure=partial(_measure, pictures=False),
+            columns=_INSIDE,
+        )
+    )
+
+
+_HIDDEN = {"layers": "hidden", "weight": 0.1}
+
+_many(
+    "dnrt-sensitivity",
+    "Momentum and weight of ARR (full: reproduction of Fig. 3; laptop: one hidden layer on MNIST)",
+    _sensitivity_cases,
+    smoke={"layers": "hidden", "momenta": [0.1, 1.0], "weights": [0.1, 10.0]},
+    laptop={"layers": "hidden", "momenta": _MOMENTA, "weights": _WEIGHTS},
+    full={"layers": "blocks", "momenta": _MOMENTA, "weights": [20.0, 0.1, 1.0, 5.0, 10.0, 50.0, 100.0]},
+)
+_VERSIONS = {"responses": ["relu", "gelu", "eq2", "eq3", "raa", "extra relu", "extra gelu"], "arr": []}
+_many(
+    "dnrt-versions",
+    "Three offsets and the extra layer (full: reproduction of Table 8; laptop: one hidden layer on MNIST)",
+    _cases,
+    smoke={**_VERSIONS, "responses": _VERSIONS["responses"][2:]},
+    laptop={**_VERSIONS, "seeds": 10},
+    full=_VERSIONS,
+)
+_many(
+    "dnrt-conditions",
+    "Wrong labels and rare classes (full: reproduction of Table 4's ViT-Tiny; laptop: one hidden layer on MNIST)",
+    _condition_cases,
+    smoke={"responses": ["gelu", "dnrt"], "arr": [_HIDDEN], "conditions": [{"wrong_labels": 0.1}, {"imbalance": 10}]},
+    laptop={
+        "responses": ["gelu", "raa", "gelu+arr", "dnrt"],
+        "arr": [{"layers": "hidden", "weight": weight} for weight in (0.01, 0.1, 1.0)],
+        "conditions": [{"wrong_labels": 0.1}, *({"imbalance": factor} for factor in (10, 50, 100))],
+    },
+    full={
+        "dataset": "cifar10",
+        "responses": ["relu", "gelu", "dnrt"],
+        "arr": [{"layers": "blocks", "weight": 10.0}],
+        "conditions": [{"wrong_labels": 0.1}, *({"imbalance": factor} for factor in (10, 50, 100))],
+    },
 )

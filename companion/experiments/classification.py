@@ -2,7 +2,7 @@
 
 Settings that it reads: ``dataset``, ``network``, ``epochs``, ``batch_size``, ``weight_decay``, ``device``
 ("cpu" or "cuda") and ``augment`` (true: random crops and mirror images; "mirror": mirror images alone). The case may
-hold ``imbalance``, and ``network`` where networks are compared.
+hold ``imbalance`` or ``wrong_labels``, and ``network`` where networks are compared.
 
 Settings that may be absent:
 
@@ -71,7 +71,7 @@ class Fitted:
     model : nn.Module
         In training mode, on the device of the data.
     splits : Splits
-        The training part is long-tailed if the case says so, and smaller if the settings say so.
+        The training part is long-tailed or has wrong labels if the case says so, and smaller if the settings say so.
     """
 
     model: nn.Module
@@ -181,6 +181,8 @@ def _splits(job: Job) -> datasets.Splits:
             part = getattr(splits, name)
             order = torch.randperm(len(part), generator=torch.Generator().manual_seed(seed))
             splits = replace(splits, **{name: part.subset(order[:size])})
+    if "wrong_labels" in job.case:
+        splits = datasets.with_wrong_labels(splits, job.case["wrong_labels"], job.seed)
     if (pool := settings.get("pool")) is not None:
         parts = {name: getattr(splits, name) for name in ("train", "validation", "test")}
         splits = replace(

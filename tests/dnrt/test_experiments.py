@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from companion import datasets
 from companion.analysis import sparsity, within_class_share
 from companion.dnrt import experiments
 from companion.dnrt.experiments import comparisons, label
@@ -11,7 +12,15 @@ from companion.dnrt.layers import RAA
 from companion.experiments import Job, get
 from tests.experiments.committed import assert_current, committed
 
-KEYS = ("dnrt-ablation", "dnrt-mnist", "dnrt-overfitting")
+KEYS = (
+    "dnrt-ablation",
+    "dnrt-cifar10",
+    "dnrt-conditions",
+    "dnrt-mnist",
+    "dnrt-overfitting",
+    "dnrt-sensitivity",
+    "dnrt-versions",
+)
 
 
 def job_of(name, response, preset="smoke", **changes):
@@ -51,7 +60,7 @@ def test_a_response_is_an_activation_with_or_without_a_loss(response, kind, has_
         assert [type(module).__name__ for module in activations] == [kind] * count
         assert hasattr(fitted.model, "arr") == has_arr
         output, target = fitted.model(fitted.splits.train.inputs[:40]), fitted.splits.train.targets[:40]
-        extra = experiments._loss(fitted)(output, target) - F.cross_entropy(output, target)
+        extra = experiments._loss({}, fitted)(output, target) - F.cross_entropy(output, target)
         assert (extra > 1e-3) == has_arr
 
 
@@ -130,3 +139,61 @@ def test_the_comparisons_are_those_of_the_protocol():
     ]
     found = {c.key: c.difference.mean for c in comparisons({"experiment": "dnrt-mnist", "rows": rows})}
     assert found == pytest.approx({("raa", "gelu"): 0.01, ("dnrt hidden", "raa"): 0.01, ("dnrt hidden", "gelu"): 0.02})
+
+
+def test_where_classes_are_rare_the_softmax_is_balanced_and_a_tenth_of_the_labels_can_be_wrong():
+    settings = {**get("dnrt-conditions").presets["smoke"], "epochs": 0, "train_size": 1000}
+    cases = experiments._condition_cases(settings)
+    plain, *_, rare = (case for case in cases if case["response"] == "gelu")
+    assert [experiments._condition(case) for case in (plain, rare)] == [("wrong labels 0.1",), ("imbalance 10",)]
+    right = datasets.load("digits", 0, validation=0.1).train
+    for case in (plain, rare):
+        fitted = experiments._fit(Job("dnrt-conditions", "evaluation", case, settings, 0, 0.003))
+        train = fitted.splits.train
+        counts = torch.bincount(train.targets).float()
+        output = fitted.model(train.inputs)
+        shifted = output + (counts.log() if case is rare else 0)
+        torch.testing.assert_close(
+            experiments._loss(case, fitted)(output, train.targets), F.cross_entropy(shifted, train.targets)
+        )
+        labels = {tuple(image.flatten().tolist()): int(k) for image, k in zip(right.inputs, right.targets, strict=True)}
+        wrong = sum(
+            labels[tuple(x.flatten().tolist())] != int(k) for x, k in zip(train.inputs, train.targets, strict=True)
+        )
+        assert wrong == (0 if case is rare else 100)
+
+
+@pytest.mark.parametrize(
+    ("version", "parameters", "offset"), [("eq2", 1, "b"), ("eq3", 6, "w*x + b"), ("raa", 4, "w@x + b")]
+)
+def test_the_versions_are_the_equations(version, parameters, offset):
+    x, b, w = torch.randn(5, 3), torch.tensor([0.3, -0.2, 0.5]), torch.tensor([0.7, -1.0, 0.2])
+    layer = experiments._WIDE[version](3, -1)
+    assert sum(p.numel() for p in layer.parameters()) == parameters
+    torch.testing.assert_close(layer(x), F.gelu(x))
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            parameter.copy_({"weight": w, "bias": b[: len(parameter)]}[name])
+    c = {"b": b[0], "w*x + b": w * x + b, "w@x + b": (x @ w)[:, None] + b[0]}[offset]
+    torch.testing.assert_close(layer(x), x * torch.special.ndtr(x + c))
+
+
+def test_momenta_are_compared_with_a_tenth_weights_with_no_loss_and_each_condition_by_itself():
+    cases = get("dnrt-sensitivity").cases(get("dnrt-sensitivity").presets["laptop"])
+    rows = [
+        case | {"seed": seed, "accuracy": i + 0.1 * seed * (i % 3)} for i, case in enumerate(cases) for seed in range(3)
+    ]
+    found = {c.key for c in comparisons({"experiment": "dnrt-sensitivity", "rows": rows})}
+    assert found == set(experiments._PAIRS["dnrt-sensitivity"])
+    settings = get("dnrt-conditions").presets["laptop"]
+    rows = [
+        case | {"seed": seed, "accuracy": i + 0.1 * seed * (i % 3), "accuracy_validation": case.get("weight", 0.0)}
+        for i, case in enumerate(get("dnrt-conditions").cases(settings))
+        for seed in range(3)
+    ]
+    kept = experiments.with_chosen_weight(rows)
+    assert {row["weight"] for row in kept if "weight" in row} == {1.0}
+    assert len(kept) == 4 * 4 * 3
+    found = {c.key for c in comparisons({"experiment": "dnrt-conditions", "rows": rows})}
+    assert len(found) == 16
+    assert ("raa", "gelu", "imbalance 50") in found
