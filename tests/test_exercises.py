@@ -143,7 +143,7 @@ def test_no_word_holds_the_number(name: str) -> None:
         ("dnrt-2", lambda x, w, b: ..., NO_ANSWER),
         ("dnrt-1", 2, "The sign is wrong."),
         ("dnrt-1", -4, "It is twice as large as it should be."),
-        ("dnrt-1", 1, "The sign is wrong. It is half of what it should be."),
+        ("dnrt-derivation-4", -22, "The sign is wrong. It is half of what it should be."),
         ("dnrt-1", 7, "It is too large."),
         ("dnrt-1", -7, "It is too small."),
         ("dnrt-1", -2.001, "It is near and not exact: was something rounded or approximated?"),
@@ -156,7 +156,7 @@ def test_no_word_holds_the_number(name: str) -> None:
         ("dnrt-2", 3, "This is of type int; asked is a function of (x, weight, bias)."),
         (
             "dnrt-2",
-            lambda x, w, b: nn.functional.gelu(x),
+            lambda x, w, b: nn.functional.gelu(x) * (1 + b * b),
             "It is right where weight is 0 and bias is 0, and wrong elsewhere.",
         ),
         ("dnrt-2", lambda x: x, "It does not take 3 arguments; asked is a function of (x, weight, bias)."),

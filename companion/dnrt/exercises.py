@@ -79,6 +79,13 @@ def _once(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
     return means
 
 
+def _all(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
+    """Each sample moves every mean."""
+    for sample in x:
+        means = (1 - m) * means + m * sample
+    return means
+
+
 def _last(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
     """All at once, each sample from the old mean: of a class, the last one stays."""
     old = means.clone()
@@ -94,9 +101,11 @@ ON_THE_FIRST_PAGE = (
         mistakes={
             "That is the sum of the weights: each weighs its element of x.": lambda: sum(WEIGHT),
             "That is the mean over the elements; the offset is their sum.": lambda: offset() / len(VECTOR),
-            "That is the last element's distance from its threshold, x + c; asked is c alone.": (
+            "That is what the last element's gate sees, x + c, or the bias alone; asked is c.": (
                 lambda: VECTOR[-1] + offset()
             ),
+            "That is what the first element's gate sees, x + c; asked is c alone.": lambda: VECTOR[0] + offset(),
+            "That is the sum of the elements; each has a weight.": lambda: sum(VECTOR),
         },
     ),
     Exercise(
@@ -119,6 +128,8 @@ ON_THE_FIRST_PAGE = (
             "The offset is summed over tokens too: each token has its own.": (
                 lambda x, w, b: x * normal(x + (x * w).sum((1, 2), keepdim=True) + b)
             ),
+            "The offset has the wrong sign.": lambda x, w, b: raa(x, -w, -b),
+            "There is no offset: that is GELU.": lambda x, w, b: x * normal(x),
             "The gate is the sigmoid; it is Φ.": lambda x, w, b: raa(x, w, b, gate="silu"),
             "The gate is a step; it is Φ.": lambda x, w, b: raa(x, w, b, gate="relu"),
         },
@@ -139,6 +150,7 @@ ON_THE_FIRST_PAGE = (
                 lambda means, x, target, m: updated(means, x, target, 1 - m)
             ),
             "The means are the old ones: nothing was updated.": lambda means, x, target, m: means,
+            "Every class moves; a sample moves the mean of its own class only.": _all,
             "The old mean does not shrink: it has the weight 1 − m.": (
                 lambda means, x, target, m: means.index_add(0, target, m * x)
             ),

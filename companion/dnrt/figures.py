@@ -326,9 +326,8 @@ for (const figure of document.querySelectorAll(".neuron-means:not([data-ready])"
     set("seen", "transform", `translate(${place(seen)})`);
     set("legs", "d", `M${place(seen)}L${place([x[0], seen[1]])}L${place(x)}`);
     const legs = x.map((value, j) => Math.abs(value - seen[j]));
-    figure.querySelector(".said").textContent = `Sample ${step} is of class ${own}. Its loss is the two legs, `
-      + `divided by d: ‖x − μ‖₁/d = (${legs.map(leg => number(leg)).join(" + ")})/2 `
-      + `= ${number((legs[0] + legs[1]) / 2)}.`;
+    figure.querySelector(".said").textContent = `Sample ${step} is of class ${own}. Its loss is the mean of the two `
+      + `legs: (${legs.map(leg => number(leg)).join(" + ")})/2 = ${number((legs[0] + legs[1]) / 2)}.`;
   };"""
     + _LISTEN
     + """}
@@ -342,8 +341,8 @@ def moving_means(step: int = 15, momentum: float = 0.1) -> Picture:
     """A figure of two classes whose means follow their samples, moved by the reader.
 
     The samples have d = 2 elements and come one by one. The first of a class becomes its mean μ; every later one
-    moves it, μ ← (1 − m) μ + m x. The figure draws the way of each mean, and for the last sample the way
-    whose length is ‖x − μ‖₁, with μ before that sample's own update. It needs no server and no network.
+    moves it, μ ← (1 − m) μ + m r. The figure draws the way of each mean, and for the last sample the way
+    whose length is ‖r − μ‖₁, with μ before that sample's own update. It needs no server and no network.
 
     Parameters
     ----------
@@ -379,8 +378,8 @@ def moving_means(step: int = 15, momentum: float = 0.1) -> Picture:
     signs = (
         ("●", COLOURS[0], "class 1"),
         ("■", COLOURS[1], "class 2"),
-        ("◇", "inherit", "their means"),
-        ("╍╍", COLOURS[3], "from μ to x"),
+        ("○", COLOURS[3], "mean before this sample"),
+        ("◇", "inherit", "means after it"),
     )
     page = f"""\
 <div class="neuron-means" role="group" aria-label="Move the sample and the momentum"
@@ -435,12 +434,12 @@ def _means(step: int, momentum: float, alt: str) -> tuple[str, str]:
 <path class="legs" stroke="{COLOURS[3]}" stroke-dasharray="6 3" \
 d="M{place(seen)}L{place((last[0], seen[1]))}L{place(last)}"/>
 <circle class="seen" stroke="{COLOURS[3]}" stroke-width="2" r="4" transform="translate({place(seen)})"/>
-<text fill="currentColor" font-size="14" style="font-family:sans-serif" x="{x(0) + 8:g}" y="14">x₂</text>"""
+<text fill="currentColor" font-size="14" style="font-family:sans-serif" x="{x(0) + 8:g}" y="14">r₂</text>"""
     said = (
-        f"Sample {step} is of class {own}. Its loss is the two legs, divided by d: "
-        f"‖x − μ‖₁/d = ({_number(legs[0])} + {_number(legs[1])})/2 = {_number(sum(legs) / 2)}."
+        f"Sample {step} is of class {own}. Its loss is the mean of the two legs: "
+        f"({_number(legs[0])} + {_number(legs[1])})/2 = {_number(sum(legs) / 2)}."
     )
-    return drawing(curves, alt, "x₁", ((-2, -1, 1, 2), (-1, 1)), x, y), said
+    return drawing(curves, alt, "r₁", ((-2, -1, 1, 2), (-1, 1)), x, y), said
 
 
 # --- a neuron whose threshold follows its own past ----------------------------------------------------------------

@@ -204,8 +204,7 @@ def test_adapts():
 
 @matters(
     "dnrt-relevance",
-    "RAA, x·Φ(x + wᵀx + b), judges the relevance of each signal and adjusts its threshold accordingly, where the "
-    "spiking neurons of a layer share a learned one.",
+    "RAA, x·Φ(x + wᵀx + b), judges the relevance of each signal and adjusts its threshold accordingly.",
     "Sections 3.1 and 4.1, Appendix A.5",
     turned_by=swap(by_vector=lambda vectors, weight, bias: vectors + weight * vectors + (vectors @ weight)[:, None]),
 )
@@ -329,8 +328,8 @@ def test_variance():
     exact = math.sqrt(4 / math.pi / (2 - M))
     return Verdict(
         graded(max(abs(ratio - exact) for ratio in ratios) < 0.02),
-        f"On samples of a normal law, ARR's loss is at m = {M:g} on average √(4/π/(2 − m)) = {exact:.2f} times the "
-        "law's standard deviation, whatever its mean, so that the loss falls just where the variance falls.",
+        f"On samples of a normal distribution, ARR's loss is at m = {M:g} on average {exact:.2f} times its standard "
+        "deviation, whatever its mean, so that the loss falls exactly when the variance does.",
     )
 
 

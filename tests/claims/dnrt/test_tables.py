@@ -197,9 +197,9 @@ def test_extra_layer():
 def test_mechanism():
     top1 = results.column("dnrt-table-8", "top1")
     return not_tested(
-        f"On CIFAR-100, ViT-Tiny has {top1['RAA']:g} % with RAA and {top1['ex-L + GELU']:g} % with GELU and a linear "
-        "layer of as many parameters; both are single numbers, and how the network uses that layer's one output is "
-        "not said.",
+        f"On CIFAR-100, ViT-Tiny has {top1['RAA']:g} % with RAA and {top1['ex-L + GELU']:g} % with GELU and an extra "
+        "linear layer from d inputs to one number; both accuracies are single, and what the network does with that "
+        "number is not said.",
         "RAA against one learned offset for each channel, which has almost as many parameters, with several seeds "
         "would decide it.",
     )
