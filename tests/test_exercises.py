@@ -225,6 +225,16 @@ def test_no_word_holds_the_number(name: str) -> None:
         ),
         (
             "dnrt-kernel-3",
+            lambda g, x, c: (g * x * torch.exp(-((x + c[:, None]) ** 2)) / math.sqrt(2 * math.pi)).sum(1),
+            "The exponent of the slope lacks its half.",
+        ),
+        (
+            "dnrt-kernel-3",
+            lambda g, x, c: (g * x * torch.exp((x + c[:, None]) ** 2 / 2) / math.sqrt(2 * math.pi)).sum(1),
+            "The exponent of the slope lacks its minus.",
+        ),
+        (
+            "dnrt-kernel-3",
             lambda g, x, c: slope_sum(g, x, c)[:, None],
             "Its shape is (2, 1); asked is (2,): a dimension of size one is too many.",
         ),
@@ -237,7 +247,11 @@ def test_what_is_wrong_is_said(name: str, answer: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "answers"), [("dnrt-kernel-1", (1, 2, 6, 8, 12, 16, 28, 32)), ("dnrt-kernel-2", (1, 2, 4, 6, 24, 32, 96))]
+    ("name", "answers"),
+    [
+        ("dnrt-kernel-1", (1, 2, 6, 8, 12, 16, 28, 32, 1536, 3072)),
+        ("dnrt-kernel-2", (1, 2, 4, 6, 8, 12, 24, 32, 96)),
+    ],
 )
 def test_a_likely_small_number_is_not_measured_against_the_right_one(name: str, answers: tuple[int, ...]) -> None:
     for answer in answers:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from companion.cuda.rows import SHORT_PACKS, row_plan
+from companion.cuda.rows import MOST_PACKS, SHORT_PACKS, row_plan
 from companion.dnrt.means import follow
 from companion.dnrt.op import raa
 from companion.exercises import Exercise
@@ -346,6 +346,12 @@ def slope_sum(grad: Tensor, x: Tensor, offset: Tensor) -> Tensor:
     return torch.autograd.grad(y, offset, grad)[0]
 
 
+def _with_exponent(grad: Tensor, x: Tensor, offset: Tensor, factor: float) -> Tensor:
+    """H, with another factor than −½ before the square."""
+    u = x + offset[:, None]
+    return (grad * x * torch.exp(factor * u * u)).sum(1) / math.sqrt(2 * math.pi)
+
+
 def rows() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """grad and x (N, d), offset (N,)."""
     for seed, (count, d) in enumerate([(2, 3), (4, 4), (3, 6)]):
@@ -365,6 +371,10 @@ ON_THE_THIRD_PAGE = (
             "Those are the bytes of a pack; asked are those that move for one element.": lambda: 16,
             "One element alone has more than that.": lambda: 1,
             "Those are bits.": lambda: 8 * bytes_an_element(),
+            "Those are the bytes of a whole row; asked are those of one element.": lambda: 768 * bytes_an_element(),
+            "Those are the bytes of x in a whole row; asked are those that move for one element.": (
+                lambda: 768 * torch.float16.itemsize
+            ),
         },
     ),
     Exercise(
@@ -379,6 +389,10 @@ ON_THE_THIRD_PAGE = (
             "That is the most that such a lane may hold. The lanes are a power of two, so these hold fewer.": (
                 lambda: SHORT_PACKS
             ),
+            "So many a lane holds only where a row is too long for the first line of the table; this one is not.": (
+                lambda: MOST_PACKS
+            ),
+            "That is more than any thread holds: the row wants more lanes.": lambda: PACKS // 8,
             "With so few packs in each, the row would need more lanes than a warp has.": lambda: 2,
             "The row has more packs than a warp has lanes: each holds several.": lambda: 1,
             "That is float32: in float16 a pack holds twice as many elements.": lambda: 2 * packs_a_lane(),
@@ -395,6 +409,8 @@ ON_THE_THIRD_PAGE = (
             "The gate stands where its slope belongs.": lambda g, x, c: (g * x * normal(x + c[:, None])).sum(1),
             "The slope is taken at x; the gate is at x + c.": lambda g, x, c: (g * x * density(x)).sum(1),
             "The offset is subtracted; the gate is at x + c.": lambda g, x, c: (g * x * density(x - c[:, None])).sum(1),
+            "The exponent of the slope lacks its half.": lambda g, x, c: _with_exponent(g, x, c, -1.0),
+            "The exponent of the slope lacks its minus.": lambda g, x, c: _with_exponent(g, x, c, 0.5),
             "Those are the h; H is their sum along a row.": lambda g, x, c: g * x * density(x + c[:, None]),
             "The sum runs over the rows; it runs along each.": lambda g, x, c: (g * x * density(x + c[:, None])).sum(0),
             "That is the mean of the h; H is their sum.": lambda g, x, c: slope_sum(g, x, c) / x.shape[1],

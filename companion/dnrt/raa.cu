@@ -154,13 +154,16 @@ __device__ __forceinline__ void differentiate(Tile<T, packs>& x_tile, Tile<T, pa
     }
 }
 
-// A row that does not exist has no length, and its threads take part in the sums.
+// A row that does not exist has no length, and its threads take part in the
+// sums.
 template <typename T, int packs, typename Group>
-__device__ __forceinline__ void forward_row(const T* x, const float* w, const float* b, T* y, float* offset,
-                                            int64 row, int64 rows, int length, Group group, int gate) {
+__device__ __forceinline__ void forward_row(
+    const T* x, const float* w, const float* b, T* y, float* offset,
+    int64 row, int64 rows, int length, Group group, int gate) {
     const bool exists = row < rows;
     const int64 start = exists ? row * length : 0;
-    const Spread<T> spread(x + start, exists ? length : 0, group.thread, group.threads);
+    const Spread<T> spread(
+        x + start, exists ? length : 0, group.thread, group.threads);
     Tile<T, packs> tile;
     load_tile(tile, x + start, spread);
     float sum[1] = {weighted_sum(tile, spread, w)};
@@ -172,11 +175,13 @@ __device__ __forceinline__ void forward_row(const T* x, const float* w, const fl
 }
 
 template <typename T, int packs, typename Group>
-__device__ __forceinline__ void backward_row(const T* g, const T* x, const float* w, const float* offset, T* dx,
-                                             float* slopes, int64 row, int64 rows, int length, Group group, int gate) {
+__device__ __forceinline__ void backward_row(
+    const T* g, const T* x, const float* w, const float* offset, T* dx,
+    float* slopes, int64 row, int64 rows, int length, Group group, int gate) {
     const bool exists = row < rows;
     const int64 start = exists ? row * length : 0;
-    const Spread<T> spread(x + start, exists ? length : 0, group.thread, group.threads);
+    const Spread<T> spread(
+        x + start, exists ? length : 0, group.thread, group.threads);
     Tile<T, packs> x_tile, g_tile;
     load_tile(x_tile, x + start, spread);
     load_tile(g_tile, g + start, spread);
@@ -278,17 +283,22 @@ __device__ __forceinline__ void backward_chunk(const T* g, const T* x, const flo
 
 // partial, of every chunk of rows: sum x_j H for each column j, and sum H
 template <typename T, int width>
-__device__ __forceinline__ void columns(const T* x, const float* slopes, float* partial, int64 rows, int64 channels,
-                                        int64 rows_per_chunk) {
-    const int64 channel = (static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
+__device__ __forceinline__ void columns(
+    const T* x, const float* slopes, float* partial, int64 rows,
+    int64 channels, int64 rows_per_chunk) {
+    const int64 thread =
+        static_cast<int64>(blockIdx.x) * blockDim.x + threadIdx.x;
+    const int64 channel = thread * width;
     if (channel >= channels) return;
     float sums[width] = {}, sum = 0.0f;
     for_each_row(rows, rows_per_chunk, [&](int64 row) {
-        const Columns<T, width> of_row = *reinterpret_cast<const Columns<T, width>*>(x + row * channels + channel);
+        const auto of_row = *reinterpret_cast<const Columns<T, width>*>(
+            x + row * channels + channel);
         const float H = slopes[row];
         sum += H;
 #pragma unroll
-        for (int j = 0; j < width; ++j) sums[j] = fmaf(to_float(of_row.element[j]), H, sums[j]);
+        for (int j = 0; j < width; ++j)
+            sums[j] = fmaf(to_float(of_row.element[j]), H, sums[j]);
     });
     float* const of_chunk = partial + blockIdx.y * (channels + 1);
 #pragma unroll
@@ -312,9 +322,11 @@ struct MapPlace {
     }
 };
 
-// The sums of the block's warps, in every warp; `scratch` holds a value for each thread and vector.
+// The sums of the block's warps, in every warp; `scratch` holds a value for
+// each thread and vector.
 template <int width>
-__device__ __forceinline__ void total_of_warps(float (&sum)[width], float (*scratch)[warp_size][width]) {
+__device__ __forceinline__ void total_of_warps(
+    float (&sum)[width], float (*scratch)[warp_size][width]) {
     const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
 #pragma unroll
     for (int j = 0; j < width; ++j) scratch[warp][lane][j] = sum[j];
