@@ -47,7 +47,7 @@ correction over all pairs of one result (`comparisons`). On MNIST the pairs are 
 seven activations and with RAA, and RAA with GELU; in the ablation what RAA adds to GELU, ARR to ReLU, GELU and RAA, and
 DNRT against the two activations; in the overfitting test what ARR adds to GELU and to RAA, RAA to GELU, and both; the
 same four under each of the conditions. Of the momenta each is compared with 0.1, of the weights each with no ARR; of
-the versions each with GELU, and Eq. 4 with the other two and with the extra layers.
+the versions each with GELU, Eq. 4 with the other two and with the extra layers, and Eq. 3 with Eq. 2.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -59,7 +59,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from companion.analysis import Comparison, family, quantiles, sparsity, within_class_share
+from companion.analysis import Comparison, Interval, family, interval, quantiles, sparsity, within_class_share
 from companion.baselines import GDN, ExtraLinear
 from companion.datasets import Part, Splits
 from companion.dnrt.attachment import AttachedARR, attach_arr
@@ -69,7 +69,7 @@ from companion.experiments.classification import Fitted, fit, validation_accurac
 from companion.surgery import replace_activations
 from companion.training import Loss, balanced_softmax, evaluate
 
-__all__ = ["comparisons", "label", "with_chosen_weight"]
+__all__ = ["comparisons", "label", "summaries", "with_chosen_weight"]
 
 
 class _Elementwise(nn.Module):
@@ -308,6 +308,7 @@ _PAIRS = {
         *product(("eq2", "eq3", "raa", "extra gelu"), ("gelu",)),
         ("extra relu", "relu"),
         *product(("raa",), ("eq2", "eq3", "extra relu", "extra gelu")),
+        ("eq3", "eq2"),
     ],
     "dnrt-conditions": [
         ("gelu+arr hidden", "gelu"),
@@ -353,6 +354,28 @@ def with_chosen_weight(rows: Iterable[Row]) -> list[Row]:
 
 def _key(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (label(row), *_condition(row))
+
+
+def summaries(result: Mapping[str, Any], measure: str = "accuracy") -> dict[tuple[str, ...], Interval]:
+    """Summarise a measure over the seeds.
+
+    Parameters
+    ----------
+    result : mapping
+        As `companion.results.load` gives it.
+    measure : str
+        A column of its rows; rows without it are left out.
+
+    Returns
+    -------
+    dict
+        By label, as `label` gives it, and condition, where there are several: mean and 95 % interval.
+    """
+    values: dict[tuple[str, ...], list[float]] = {}
+    for row in with_chosen_weight(result["rows"]):
+        if measure in row:
+            values.setdefault(_key(row), []).append(row[measure])
+    return {key: interval(each) for key, each in values.items()}
 
 
 def comparisons(result: Mapping[str, Any], measure: str = "accuracy") -> list[Comparison[tuple[str, ...]]]:
@@ -578,7 +601,7 @@ _SMALL: dict[str, Any] = {
     "train_size": 5000,
     "epochs": 30,
     "batch_size": 256,
-    "learning_rates": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2],
+    "learning_rates": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2],
 }
 _SMALL_SMOKE: dict[str, Any] = {**_MNIST_SMOKE, "train_size": 300, "seeds": 1}
 

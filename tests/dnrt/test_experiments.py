@@ -125,6 +125,8 @@ def test_of_several_weights_the_one_that_validates_best_counts():
     ]  # fmt: skip
     plain = {"response": "gelu", "seed": 0, "accuracy": 0.5}
     assert experiments.with_chosen_weight([plain, *rows]) == [plain, *rows[2:4]]
+    found = experiments.summaries({"rows": [*rows, {**plain, "accuracy": 0.4}, plain]})
+    assert {key: each.mean for key, each in found.items()} == {("dnrt hidden",): 0.1, ("gelu",): pytest.approx(0.45)}
 
 
 def test_the_comparisons_are_those_of_the_protocol():
