@@ -304,6 +304,7 @@ register(
     "dnrt-arr-mean",
     mean[n, i],
     (1 - m) ** n * mean[0, i] + Sum(m * (1 - m) ** (n - q) * x[q, i], (q, 1, n)),
+    tall=True,
     source="from Eq. 5, by induction",
 )
 register(
