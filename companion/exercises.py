@@ -319,7 +319,8 @@ def _wrong_values(
     if is_function and (superfluous := _argument_factor(exercise, points, found, wanted)):
         return superfluous
     one, other = (torch.cat([each.flatten().double() for each in all_of]) for all_of in (found, wanted))
-    if is_function and _equal([one], [other * (one @ other) / (other @ other)], exercise.tolerance):
+    close = _equal([one], [other], 1e-2)
+    if is_function and not close and _equal([one], [other * (one @ other) / (other @ other)], exercise.tolerance):
         return "It is right up to a constant factor."
     difference = one - other
     if _equal([difference], [difference.mean().expand_as(difference)], exercise.tolerance):
@@ -330,7 +331,7 @@ def _wrong_values(
     right = [bool(_close(a, b, exercise.tolerance).all()) for a, b in zip(found, wanted, strict=True)]
     if any(right):
         return f"It is right{where(right)}, and wrong elsewhere."
-    if _equal([one], [other], 1e-2):
+    if close:
         return "It is near and not exact: was something rounded or approximated?"
     near = [bool(_close(a, b, 1e-2).all()) for a, b in zip(found, wanted, strict=True)]
     if any(near):

@@ -173,6 +173,8 @@ class Formula:
         What a reader should know besides.
     definition : bool
         Whether the left-hand side is a function that the right-hand side defines.
+    tall : bool
+        Whether each term of the last side, and the condition, has a line of its own: in one line a phone would cut it.
     """
 
     name: str
@@ -185,6 +187,7 @@ class Formula:
     published: Any = None
     note: str = ""
     definition: bool = False
+    tall: bool = False
 
     @property
     def label(self) -> str:
@@ -200,7 +203,7 @@ class Formula:
         Returns
         -------
         str
-            One line, or an ``aligned`` environment where that would be long or where there are steps.
+            One line, or an ``aligned`` environment where that would be long, or tall is asked for, or there are steps.
 
         Examples
         --------
@@ -209,17 +212,26 @@ class Formula:
         """
         left = latex(self.lhs)
         rights = [latex(side, short=not self.definition) for side in (*self.steps, self.rhs)]
+        below = []
+        if self.tall:
+            rights[-1], *below = _terms(self.rhs, short=not self.definition)
         if self.condition is not None:
-            rights[-1] += rf" \qquad \left({latex(self.condition)}\right)"
+            condition = rf"\left({latex(self.condition)}\right)"
+            if self.tall:
+                below.append(condition)
+            else:
+                rights[-1] += rf" \qquad {condition}"
         relations = ["="] * len(self.steps) + [RELATIONS[self.relation]]
         line = f"{left} {relations[0]} {rights[0]}"
-        if len(rights) == 1 and len(line) <= _LONGEST_LINE:
+        if len(rights) == 1 and not below and len(line) <= _LONGEST_LINE:
             return line
         if len(rights) == 1:
-            lines = [f"& {left}", rf"& \quad {relations[0]} {rights[0]}"]
+            indent = "" if self.tall else r"\quad "
+            lines = [f"& {left}", f"& {indent}{relations[0]} {rights[0]}"]
         else:
             lines = [f"{left} & {relations[0]} {rights[0]}"]
             lines += [f"& {sign} {right}" for sign, right in zip(relations[1:], rights[1:], strict=True)]
+        lines += [f"& {each}" for each in below]
         separator = " \\\\\n"
         return f"\\begin{{aligned}}\n{separator.join(lines)}\n\\end{{aligned}}"
 
@@ -354,6 +366,15 @@ def _place_in_product(factor: Any) -> int:
     return 6
 
 
+def _terms(expression: Any, *, short: bool) -> list[str]:
+    """The terms of a sum as the book prints them, from the second on with their signs."""
+    if not expression.is_Add:
+        return [latex(expression, short=short)]
+    first, *others = _Printer(short)._as_ordered_terms(expression)
+    signed = [("-", -term) if term.could_extract_minus_sign() else ("+", term) for term in others]
+    return [latex(first, short=short), *(f"{sign} {latex(term, short=short)}" for sign, term in signed)]
+
+
 def latex(expression: Any, *, short: bool = False) -> str:
     """Print an expression in the notation of the book.
 
@@ -426,6 +447,7 @@ def register(
     published: Any = None,
     note: str = "",
     definition: bool = False,
+    tall: bool = False,
 ) -> Formula:
     """Add a formula to the registry.
 
@@ -433,7 +455,7 @@ def register(
     ----------
     name : str
         A name that no other formula has, beginning with the mechanism's: "apa-…".
-    lhs, rhs, source, steps, relation, condition, published, note, definition
+    lhs, rhs, source, steps, relation, condition, published, note, definition, tall
         See `Formula`.
 
     Returns
@@ -453,7 +475,7 @@ def register(
         raise ValueError(f"relation: {relation!r} is unknown; allowed are {', '.join(RELATIONS)}")
     if definition:
         _define(name, lhs, rhs)
-    formula = Formula(name, lhs, rhs, source, tuple(steps), relation, condition, published, note, definition)
+    formula = Formula(name, lhs, rhs, source, tuple(steps), relation, condition, published, note, definition, tall)
     _registry[name] = formula
     if published is not None:
         register(

@@ -320,6 +320,14 @@ def test_a_condition_stands_behind_the_formula():
     assert symbolic.get("apa-left-tail").latex().endswith(r"\qquad \left(\kappa > 0\right)")
 
 
+def test_a_tall_formula_has_a_line_for_each_term_and_for_its_condition():
+    printed = symbolic.get("dnrt-jacobian").latex().splitlines()
+    assert printed[2].startswith("& = w_{j}")
+    assert printed[3].startswith(r"& + \left(s(c + x_{i})")
+    less = symbolic.Formula("less", symbolic.z, 1 - symbolic.kappa, "here", condition=symbolic.kappa > 0, tall=True)
+    assert less.latex().split("\n")[1:-1] == ["& z \\\\", r"& = 1 \\", r"& - \kappa \\", r"& \left(\kappa > 0\right)"]
+
+
 def test_a_published_form_is_a_formula_of_its_own_that_asks():
     formula, published = symbolic.get("apa-d-lambda"), symbolic.get("apa-d-lambda-published")
     assert published.rhs == formula.published

@@ -236,6 +236,10 @@ ON_THE_SECOND_PAGE = (
             "The factor x_i is missing: the gate multiplies it.": lambda x, w, b, i, j: w[j] * density(_u(x, w, b, i)),
             "The weight w_j is missing: the offset moves by it.": lambda x, w, b, i, j: x[i] * density(_u(x, w, b, i)),
             "The gate stands where its slope belongs.": lambda x, w, b, i, j: w[j] * x[i] * normal(_u(x, w, b, i)),
+            "The slope is that of the logistic function; the gate is Φ.": (
+                lambda x, w, b, i, j: w[j] * x[i] * torch.sigmoid(_u(x, w, b, i)) * torch.sigmoid(-_u(x, w, b, i))
+            ),
+            "That is how far the offset moves; asked is how far y_i does.": lambda x, w, b, i, j: w[j],
             "The gate itself was added; x_i does not move when x_j does.": (
                 lambda x, w, b, i, j: normal(_u(x, w, b, i)) + w[j] * x[i] * density(_u(x, w, b, i))
             ),
@@ -269,6 +273,9 @@ ON_THE_SECOND_PAGE = (
             ),
             "That is the variance; asked is the mean distance.": lambda sigma: sigma**2,
             "That is one side of the mean only: values below it are as far.": lambda sigma: distance(sigma) / 2,
+            "What stands under the root is upside down: the mean distance is less than the deviation.": (
+                lambda sigma: sigma**2 / distance(sigma)
+            ),
         },
     ),
     Exercise(
@@ -286,10 +293,22 @@ ON_THE_SECOND_PAGE = (
                 lambda sigma, m: distance(sigma) * 2 / (2 - m)
             ),
             "Distances do not add up; variances do.": (lambda sigma, m: distance(sigma) * (1 + math.sqrt(m / (2 - m)))),
+            "Variances of independent numbers add up, those of a difference too.": (
+                lambda sigma, m: distance(sigma) * math.sqrt(1 - m / (2 - m))
+            ),
+            "The weights were added up as they are; in a variance each is squared.": (
+                lambda sigma, m: distance(sigma) * math.sqrt(2)
+            ),
+            "Only m was squared; a weight is m times a power of 1 − m.": (
+                lambda sigma, m: distance(sigma) * math.sqrt(1 + m)
+            ),
+            "Only the power of 1 − m was squared; a weight is m times that.": (
+                lambda sigma, m: distance(sigma) * math.sqrt(1 + 1 / (2 - m))
+            ),
             "Only the newest sample's share of the mean was counted; the older ones move it too.": (
                 lambda sigma, m: distance(sigma) * math.sqrt(1 + m**2)
             ),
-            "That is the variance of x less the mean; asked is the mean distance.": (
+            "That is the variance of the difference x − μ; asked is its mean size.": (
                 lambda sigma, m: 2 * sigma**2 / (2 - m)
             ),
             "That is the distance after the update; asked is the one to the mean that the sample meets.": (
@@ -305,14 +324,14 @@ ON_THE_SECOND_PAGE = (
         forgotten_after,
         mistakes={
             "At that many it still weighs a little more than a hundredth.": lambda: forgotten_after() - 1,
-            "That is the real number at which it weighs exactly a hundredth; samples are whole.": (
+            "There it weighs exactly a hundredth. Samples are whole, and it is to weigh less.": (
                 lambda: math.log(0.01) / math.log(1 - 0.1)
             ),
             "That is for a later sample, whose weight was m at the start; the first one's was the whole mean.": (
                 lambda: math.ceil(math.log(0.01 / 0.1) / math.log(1 - 0.1))
             ),
         },
-        tolerance=1e-9,
+        tolerance=5e-4,  # also of an answer that is not whole, and given to a tenth
     ),
 )
 

@@ -200,6 +200,7 @@ register(
     "dnrt-jacobian",
     Partial(y[i], x[j]),
     KroneckerDelta(i, j) * (s(x[i] + c) + x[i] * slope(x[i] + c)) + w[j] * x[i] * slope(x[i] + c),
+    tall=True,
     source=f"from {PAPER}, Eq. 4",
 )
 words.define("dnrt-slope-share", h[i], g[i] * x[i] * slope(x[i] + c), source="a name")
@@ -282,6 +283,7 @@ register(
     y[i],
     x[i] * s(a[i] + b_tilde + Sum((r[k] + V[i, k]) * p[k], (k, 1, C))),
     condition=_linear,
+    tall=True,
     source="from Eq. 4",
     note="A gated linear unit whose gate has the value's matrix, the same vector r added to every row.",
 )
@@ -302,6 +304,7 @@ register(
     "dnrt-arr-mean",
     mean[n, i],
     (1 - m) ** n * mean[0, i] + Sum(m * (1 - m) ** (n - q) * x[q, i], (q, 1, n)),
+    tall=True,
     source="from Eq. 5, by induction",
 )
 register(
@@ -352,6 +355,7 @@ register(
     Expected(Abs(_x - _mean)),
     deviation * _per_deviation,
     condition=Eq(_x, _mean + deviation * Z),
+    tall=True,
     source="the mean of |Z| for a standard normal Z",
     note="With an exact mean and normal responses the loss is the mean deviation of the channels, times 0.798.",
 )
@@ -369,6 +373,7 @@ register(
     2 * deviation / sqrt(pi * (2 - m)),
     steps=(sqrt(deviation**2 + mean_deviation**2) * _per_deviation,),
     condition=Eq(mean_deviation**2, m * deviation**2 / (2 - m)),
+    tall=True,
     source="x − μ has the variance σ² + σ_μ² where the mean is read before its update",
 )
 register(
