@@ -99,15 +99,15 @@ __device__ __forceinline__ float sum_of_unit(float x) {
 }
 
 // h; a unit that does not exist has arguments 0
-template <int lanes, typename T>
-__device__ __forceinline__ void first_layer(float (&h)[held<lanes>], const Network& network, const T* x, int64 unit,
+template <int lanes>
+__device__ __forceinline__ void first_layer(float (&h)[held<lanes>], const Network& network, const float* x, int64 unit,
                                             bool exists, int arity, int64 inner, int place) {
     load_line<lanes>(h, network.first[arity], place);
-    const T* const arguments = x + (exists ? first_argument(unit, arity, inner) : 0);
+    const float* const arguments = x + (exists ? first_argument(unit, arity, inner) : 0);
     for (int k = 0; k < arity; ++k) {
         float v[held<lanes>];
         load_line<lanes>(v, network.first[k], place);
-        add_product(h, exists ? to_float(arguments[k * inner]) : 0.0f, v);
+        add_product(h, exists ? arguments[k * inner] : 0.0f, v);
     }
 #pragma unroll
     for (int m = 0; m < held<lanes>; ++m) h[m] = at_least(h[m], 0.0f);
@@ -115,8 +115,7 @@ __device__ __forceinline__ void first_layer(float (&h)[held<lanes>], const Netwo
 
 // --- forward ---
 
-template <typename T>
-__device__ __forceinline__ void forward(const T* x, const Parameters& parameters, T* y, int64 units, int arity,
+__device__ __forceinline__ void forward(const float* x, const Parameters& parameters, float* y, int64 units, int arity,
                                         int64 inner) {
     __shared__ __align__(16) Network network;
     load_network(network, parameters, arity);
@@ -141,7 +140,7 @@ __device__ __forceinline__ void forward(const T* x, const Parameters& parameters
 #pragma unroll
         for (int s = 0; s < units_of_thread; ++s) {
             const int64 unit = first + s * inner_threads + threadIdx.x;
-            if (unit < units) y[unit] = from_float<T>(sum[s]);
+            if (unit < units) y[unit] = sum[s];
         }
     }
 }
@@ -214,9 +213,8 @@ struct Sums {
     }
 };
 
-template <typename T>
-__device__ __forceinline__ void backward(const T* g, const T* x, const Parameters& parameters, T* dx, float* partial,
-                                         int64 units, int arity, int64 inner) {
+__device__ __forceinline__ void backward(const float* g, const float* x, const Parameters& parameters, float* dx,
+                                         float* partial, int64 units, int arity, int64 inner) {
     __shared__ __align__(16) Network network;
     __shared__ __align__(16) Stage stage;
     constexpr int lanes = lanes_of_unit;
@@ -227,9 +225,9 @@ __device__ __forceinline__ void backward(const T* g, const T* x, const Parameter
          first += static_cast<int64>(gridDim.x) * tile_units) {
         const int64 unit = first + of_tile;
         const bool exists = unit < units;
-        const float slope = exists ? to_float(g[unit]) : 0.0f;
+        const float slope = exists ? g[unit] : 0.0f;
         const int64 at = exists ? first_argument(unit, arity, inner) : 0;
-        for (int k = place; k < arity; k += lanes) stage.arguments[of_tile][k] = exists ? to_float(x[at + k * inner]) : 0.0f;
+        for (int k = place; k < arity; k += lanes) stage.arguments[of_tile][k] = exists ? x[at + k * inner] : 0.0f;
         if (place == 0) stage.arguments[of_tile][arity] = 1.0f;
 
         float h[held<lanes>], delta[held<lanes>] = {};
@@ -255,7 +253,7 @@ __device__ __forceinline__ void backward(const T* g, const T* x, const Parameter
             float v[held<lanes>];
             load_line<lanes>(v, network.first[k], place);
             const float sum = sum_of_unit(product(delta, v));
-            if (exists && k % lanes == place) dx[at + k * inner] = from_float<T>(sum);
+            if (exists && k % lanes == place) dx[at + k * inner] = sum;
         }
         if (partial == nullptr) continue;
         __syncthreads();
@@ -278,18 +276,14 @@ inner_reduce(const float* partial, float* total, long long parts, long long sums
     companion::reduce_columns(partial, total, parts, sums);
 }
 
-#define COMPANION_KERNELS(suffix, T)                                                                                   \
-    extern "C" __global__ void __launch_bounds__(companion::inner_threads) inner_forward_##suffix(                     \
-        const T* x, const float* v, const float* a, const float* w, const float* b, const float* c, const float* d,    \
-        T* y, long long units, int arity, long long inner) {                                                           \
-        companion::forward<T>(x, {v, a, w, b, c, d}, y, units, arity, inner);                                          \
-    }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(companion::inner_threads) inner_backward_##suffix(                    \
-        const T* g, const T* x, const float* v, const float* a, const float* w, const float* b, const float* c, T* dx, \
-        float* partial, long long units, int arity, long long inner) {                                                 \
-        companion::backward<T>(g, x, {v, a, w, b, c, nullptr}, dx, partial, units, arity, inner);                      \
-    }
+extern "C" __global__ void __launch_bounds__(companion::inner_threads)
+inner_forward_f32(const float* x, const float* v, const float* a, const float* w, const float* b, const float* c,
+                  const float* d, float* y, long long units, int arity, long long inner) {
+    companion::forward(x, {v, a, w, b, c, d}, y, units, arity, inner);
+}
 
-COMPANION_KERNELS(f32, float)
-COMPANION_KERNELS(f16, __half)
-COMPANION_KERNELS(bf16, __nv_bfloat16)
+extern "C" __global__ void __launch_bounds__(companion::inner_threads)
+inner_backward_f32(const float* g, const float* x, const float* v, const float* a, const float* w, const float* b,
+                   const float* c, float* dx, float* partial, long long units, int arity, long long inner) {
+    companion::backward(g, x, {v, a, w, b, c, nullptr}, dx, partial, units, arity, inner);
+}

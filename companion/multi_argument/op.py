@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from companion.multi_argument import quadratic, reference
+from companion.multi_argument import kernel, quadratic, reference
 from companion.operator import (
     as_int,
     cast,
     check_floating,
+    choose,
     compute_dtype,
     differentiable,
     image_format,
@@ -55,7 +56,8 @@ def multi_argument(x: Tensor, weights: Tensors, biases: Tensors, arity: int, dim
     -------
     Tensor
         Shape of ``x`` but for ``dim``, where there is one element for each unit; dtype of ``x``. float16 and bfloat16
-        are computed in float32, with parameters of whatever dtype.
+        are computed in float32, with parameters of whatever dtype; the kernel on tensor cores rounds weights and hidden
+        numbers to the dtype of ``x`` and adds up in float32.
 
     Raises
     ------
@@ -207,7 +209,7 @@ def _check_network(x: Tensor, weights: Tensors, biases: Tensors, arity: int) -> 
 
 
 def _network(x: Tensor, arity: int, dim: int, parameters: Sequence[Tensor]) -> Tensor:
-    if not transformed() and _is_small(x, arity, parameters):
+    if not transformed() and _is_small(x, arity, parameters) and _who(x, arity, parameters) == "torch":
         with without_autocast(x.device.type):
             return _plain(x, arity, dim, *parameters)
     return NETWORK(x, arity, dim, *parameters)
@@ -223,15 +225,41 @@ def _plain(x: Tensor, arity: int, dim: int, *parameters: Tensor) -> Tensor:
     return cast(reference.value(cast(x, parameters[0].dtype), parameters, arity, dim), x.dtype)
 
 
+def _who(x: Tensor, arity: int, parameters: Sequence[Tensor]) -> str:
+    """Who computes the network: no kernel, where none knows it."""
+    served = x.numel() > 0 and kernel.serves(x, parameters[::2], arity)
+    return choose(x, kernel.NETWORK) if served else "torch"
+
+
+def _units(x: Tensor, arity: int, dim: int, parameters: Sequence[Tensor]) -> Tensor:
+    who = _who(x, arity, parameters)
+    if who == "torch":
+        return reference.forward_in_chunks(x, parameters, arity, dim)
+    return kernel.forward(x, parameters[::2], parameters[1::2], arity, dim, simulated=who == "simulator")
+
+
+def _gradients(
+    grad: Tensor, x: Tensor, arity: int, dim: int, parameters: Sequence[Tensor], wanted: tuple[bool, bool]
+) -> tuple[Tensor | None, list[Tensor] | None]:
+    """Of x and of the parameters, as far as they are wanted."""
+    who = _who(x, arity, parameters)
+    if who == "torch":
+        return reference.backward_in_chunks(grad, x, parameters, arity, dim, wanted)
+    dx, found = kernel.backward(
+        grad, x, parameters[::2], parameters[1::2], arity, dim, learned=wanted[1], simulated=who == "simulator"
+    )
+    return dx if wanted[0] else None, found
+
+
 def _forward(x: Tensor, arity: int, dim: int, *parameters: Tensor) -> tuple[Tensor, tuple[()]]:
-    return reference.forward_in_chunks(x, parameters, arity, dim), ()
+    return _units(x, arity, dim, parameters), ()
 
 
 def _backward(
     grad: Tensor, needs: Sequence[bool], saved: tuple[()], x: Tensor, arity: int, dim: int, *parameters: Tensor
 ) -> tuple[Tensor | None, ...]:
     wanted = needs[0], any(needs[3:])
-    dx, found = reference.backward_in_chunks(grad, x, parameters, arity, dim, wanted)
+    dx, found = _gradients(grad, x, arity, dim, parameters, wanted)
     return dx, None, None, *([None] * len(parameters) if found is None else found)
 
 
@@ -239,14 +267,24 @@ def _plain_form(x: Tensor, coefficients: Tensor, arity: int, dim: int) -> Tensor
     return cast(quadratic.value(cast(x, coefficients.dtype), coefficients, arity, dim), x.dtype)
 
 
+def _who_forms(x: Tensor, arity: int) -> str:
+    return choose(x, kernel.FORM) if x.numel() > 0 and kernel.serves_form(x, arity) else "torch"
+
+
 def _forward_form(x: Tensor, coefficients: Tensor, arity: int, dim: int) -> tuple[Tensor, tuple[()]]:
+    who = _who_forms(x, arity)
+    if who != "torch":
+        return kernel.form_forward(x, coefficients, dim, simulated=who == "simulator"), ()
     return quadratic.forward_in_chunks(x, coefficients, arity, dim), ()
 
 
 def _backward_form(
     grad: Tensor, needs: Sequence[bool], saved: tuple[()], x: Tensor, coefficients: Tensor, arity: int, dim: int
 ) -> tuple[Tensor | None, ...]:
-    return *quadratic.backward_in_chunks(grad, x, coefficients, arity, dim, needs), None, None
+    who = _who_forms(x, arity)
+    if who == "torch":
+        return *quadratic.backward_in_chunks(grad, x, coefficients, arity, dim, needs), None, None
+    return *kernel.form_backward(grad, x, coefficients, dim, simulated=who == "simulator"), None, None
 
 
 FORM = differentiable(_plain_form, _forward_form, _backward_form)
@@ -279,9 +317,7 @@ def _size(x: Tensor, arity: int, dim: int) -> list[int]:
 def _op(x: Tensor, flat: Tensor, widths: Sequence[int], dim: int) -> Tensor:
     parameters = _apart(flat, widths)
     with without_autocast(x.device.type):
-        y = in_order_of_memory(
-            x, dim, lambda ordered, at: reference.forward_in_chunks(ordered, parameters, widths[0], at)
-        )
+        y = in_order_of_memory(x, dim, lambda ordered, at: _units(ordered, widths[0], at, parameters))
     return y.contiguous(memory_format=image_format(x))
 
 
@@ -294,7 +330,7 @@ def _op_backward(
 ) -> tuple[Tensor, Tensor]:
     parameters, wanted = _apart(flat, widths), (needs[0], needs[1])
     with without_autocast(x.device.type):
-        dx, found = reference.backward_in_chunks(grad, x, parameters, widths[0], dim, wanted)
+        dx, found = _gradients(grad, x, widths[0], dim, parameters, wanted)
     return (
         x.new_empty(0) if dx is None else dx.contiguous(memory_format=image_format(x)),
         flat.new_empty(0) if found is None else torch.cat([p.flatten() for p in found]),
