@@ -9,13 +9,13 @@
 // registers. Where the sum is over units they have to lie along a row instead: h, e, delta and x go through shared
 // memory, pairs of units (r, r + 8) in a word. Which pair is which term does not matter, as long as both factors agree.
 //
-// Rounding. Factors have 16 bits, sums 32. x and e are exact. V is taken as the sum of two numbers of 16 bits, for which
-// there is room, since eight arguments fill half of the sixteen terms; W, h, c_j w_ji and delta are rounded once. The
-// last layer, relu and the slopes are float32. float16 overflows where h, delta or a weight does.
+// Rounding. Factors have 16 bits, sums 32. x and e are exact. V is taken as the sum of two numbers of 16 bits: there is
+// room, since eight arguments fill half of the sixteen terms. W, h, c_j w_ji and delta are rounded once. The last
+// layer, relu and the slopes are float32. float16 overflows where h, delta or a weight does.
 //
 // Cost. A warp's 16 units take 40 mma forward, 8 for V and 32 for W, and 120 backward: 40 to compute h and z again, 32
-// for delta, 4 for dx, 44 for the sums over units. W stays in registers, 64 of each lane; beside the mma there are some
-// 130 instructions forward, most of them for relu.
+// for delta, 4 for dx, 44 for the sums over units. W stays in registers, 64 of each lane. Beside the mma, forward has
+// some 190 instructions for biases, relu, pairs and the last layer, and up to 190 that find the units (sm_90).
 //
 // Launch. 128 threads, 64 units at a time; a block goes through the units with the stride of the grid. From sm_80 on.
 
@@ -27,7 +27,7 @@ constexpr int mma_threads = 128;
 constexpr int warp_units = 16;
 constexpr int tile_units = mma_threads / warp_size * warp_units;
 constexpr int pairs = tile_units / 2;
-constexpr int line = pairs + 4;  // of words in shared memory: what a warp reads or writes at once lies in different banks
+constexpr int line = pairs + 4;  // of words: what a warp reads or writes at once lies in different banks
 constexpr int blocks_of_8 = hidden / 8, blocks_of_16 = hidden / 16;
 static_assert(mma_threads / warp_size == blocks_of_16, "the sums over units give each warp a block of 16 rows");
 
@@ -87,8 +87,10 @@ template <typename T>
 __device__ __forceinline__ void load_vectors(Vectors& vectors, const Parameters& from, int arity) {
     for (int n = threadIdx.x; n < blocks_of_8 * warp_size; n += mma_threads) {
         const int lane = n % warp_size, i = n / warp_size * 8 + lane / 4, k = 2 * (lane % 4);
-        const float low = k < arity ? from.v[i * arity + k] : 0.0f, high = k + 1 < arity ? from.v[i * arity + k + 1] : 0.0f;
-        vectors.v[n / warp_size][lane] = make_uint2(pair_of<T>(low, high), pair_of<T>(rest_of<T>(low), rest_of<T>(high)));
+        const float low = k < arity ? from.v[i * arity + k] : 0.0f;
+        const float high = k + 1 < arity ? from.v[i * arity + k + 1] : 0.0f;
+        vectors.v[n / warp_size][lane] =
+            make_uint2(pair_of<T>(low, high), pair_of<T>(rest_of<T>(low), rest_of<T>(high)));
     }
     if (threadIdx.x < hidden) {
         vectors.a[threadIdx.x] = from.a[threadIdx.x];
@@ -128,7 +130,8 @@ __device__ __forceinline__ void load_arguments(unsigned (&x_pair)[2], const T* x
 }
 
 template <typename T>
-__device__ __forceinline__ void first_layer(Rows& h, const unsigned (&x_pair)[2], const Vectors& vectors, const Lane& of) {
+__device__ __forceinline__ void first_layer(Rows& h, const unsigned (&x_pair)[2], const Vectors& vectors,
+                                            const Lane& of) {
     const unsigned x[4] = {x_pair[0], x_pair[1], x_pair[0], x_pair[1]};  // once for V, once for its rest
 #pragma unroll
     for (int block = 0; block < blocks_of_8; ++block) {

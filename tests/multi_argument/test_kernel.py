@@ -51,6 +51,23 @@ def test_sixteen_units_take_so_many_products(arch: int) -> None:
         assert products in (n * PRODUCTS["forward" if "forward" in name else "backward"] for n in (1, 2)), name
 
 
+#: Of the loop over the neurons of the second layer: the number of multiply-adds, and of instructions at most.
+LOOPS = {"inner_forward_f32": (2 * 64 + 2, 170), "inner_backward_f32": (4 * 2 * 16, 205)}
+
+
+def test_the_loop_over_neurons_is_mostly_multiply_adds() -> None:
+    under_the_locked_compiler()
+    code = machine_code(kernel.INNER.source, 90)
+    for name, (products, most) in LOOPS.items():
+        bodies = []
+        for address, text in code[name].instructions:
+            target = re.search(r"BRA(?:\.\w+)* .*?(0x[0-9a-f]+)", text)
+            if target and int(target[1], 16) < address:
+                bodies.append([text for at, text in code[name].instructions if int(target[1], 16) <= at <= address])
+        (body,) = [body for body in bodies if sum("FFMA" in text for text in body) == products]
+        assert len(body) <= most, name
+
+
 # --- values ---
 
 
