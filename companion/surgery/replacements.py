@@ -377,6 +377,11 @@ def _replace(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced) -> n
             new = rule.make(**{key: found[key] for key in rule.wants})
             if not isinstance(new, nn.Module):
                 raise TypeError(f"replacements: {name!r} would become a {type(new).__name__}, allowed is a module")
+            if (arity := getattr(new, "arity", 1)) != 1:
+                raise ValueError(
+                    f"replacements: {name!r} would become {new}, which gives one output of {arity} inputs, allowed is "
+                    f"what keeps their number; build the network with {arity} times the outputs before it"
+                )
             new.to(like).train(module.training)
             if _without_settings in module._forward_pre_hooks.values():
                 new.register_forward_pre_hook(_without_settings, with_kwargs=True)
