@@ -153,7 +153,7 @@ def backward(
 def _finish(
     total: Tensor, grad: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], arity: int
 ) -> list[Tensor]:
-    """The gradients of the parameters from the sums E, e and those of the first layer; see ``inner.cu``."""
+    """The gradients of the parameters from the sums E, S and those of the first layer; see ``inner.cu``."""
     second, active, first = torch.split(total, [HIDDEN * HIDDEN, HIDDEN, HIDDEN * (arity + 1)])
     second, first = second.view(HIDDEN, HIDDEN), first.view(arity + 1, HIDDEN)
     last = weights[2].view(HIDDEN)
