@@ -14,6 +14,7 @@ from companion.dac.layers import DACConv2d, DACLinear
 from companion.dnrt.attachment import attach_arr, detach_arr
 from companion.dnrt.layers import ARR, RAA
 from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
+from companion.multi_argument.layers import MultiArgument, Quadratic
 from companion.operator import backend
 from companion.surgery import replace_activations, restore_activations
 from companion.training import parameter_groups
@@ -32,7 +33,9 @@ __all__ = [
     "LAHardSiLU",
     "LASiLU",
     "LayerAct",
+    "MultiArgument",
     "MultiBias",
+    "Quadratic",
     "SpatialAttention",
     "SpatialChannelAttention",
     "attach_arr",

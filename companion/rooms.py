@@ -8,7 +8,7 @@ from types import ModuleType
 
 __all__ = ["ROOMS", "modules", "title"]
 
-ROOMS = ("apa", "layeract", "dac", "dnrt")
+ROOMS = ("apa", "layeract", "dac", "dnrt", "multi_argument")
 """In the order in which formulas register: what several mechanisms need, the first one brings."""
 
 

@@ -18,7 +18,7 @@ from tests.together import together
 class LatexReader:
     """Compute the number that a line of our LaTeX denotes, without SymPy."""
 
-    SUM = r"\\sum_\{(\w)=(-? ?\w)\}\^\{(\w)\}"
+    SUM = r"\\sum_\{(\w)=(-? ?\w)\}\^\{(\w(?: - 1)?)\}"
     TOKENS = (
         r"s_\{\\operatorname\{ReLU\}\}|z_\{\\min\}|F_\{\\varepsilon\}|\\operatorname\{\w+\}|"
         r"\\varphi'|\\[a-zA-Z]+|\d+\.?\d*|s'|\S"
@@ -121,9 +121,7 @@ class LatexReader:
             return self.sum_over(*found.groups())
         if found := re.fullmatch(self.element, token):
             base, written = (group for group in found.groups() if group)
-            return self.elements[base](
-                *(self.index(each) for each in re.split("[, ]" if "," not in written else ",", written))
-            )
+            return self.elements[base](*map(self.index, re.split(r",|(?<=\w) (?=\w)", written)))
         if token == "[":
             left, relation, right = self.sum(), self.take(), self.sum()
             self.take("]")
@@ -156,10 +154,13 @@ class LatexReader:
 
 
 STANDARD = {
+    r"\cos": mpmath.cos,
     r"\exp": mpmath.exp,
     r"\ln": mpmath.log,
     r"\max": max,
     r"\min": min,
+    r"\sin": mpmath.sin,
+    r"\operatorname{acos}": mpmath.acos,
     r"\operatorname{erf}": mpmath.erf,
     r"\operatorname{erfc}": mpmath.erfc,
     r"\operatorname{sign}": mpmath.sign,

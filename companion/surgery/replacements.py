@@ -100,8 +100,9 @@ def replace_activations(
     TypeError
         If a replacement is a module instead of something that makes one, or a key is not a class of modules.
     ValueError
-        If a name is not known; if nothing is replaced, the error says why; or if ``channels`` is wanted without an
-        example.
+        If a name is not known; if nothing is replaced, the error says why; if ``channels`` is wanted without an
+        example; or if a new module has an ``arity`` other than 1, as `MultiArgument` has: the layer before it would
+        need more outputs.
 
     Notes
     -----
@@ -377,6 +378,11 @@ def _replace(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced) -> n
             new = rule.make(**{key: found[key] for key in rule.wants})
             if not isinstance(new, nn.Module):
                 raise TypeError(f"replacements: {name!r} would become a {type(new).__name__}, allowed is a module")
+            if (arity := getattr(new, "arity", 1)) != 1:
+                raise ValueError(
+                    f"replacements: {name!r} would become {new}, which gives one output of {arity} inputs, allowed is "
+                    f"what keeps their number; build the network with {arity} times the outputs before it"
+                )
             new.to(like).train(module.training)
             if _without_settings in module._forward_pre_hooks.values():
                 new.register_forward_pre_hook(_without_settings, with_kwargs=True)

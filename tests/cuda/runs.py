@@ -31,9 +31,9 @@ def is_noticed(
     expected: Iterable[Results],
     monkeypatch: pytest.MonkeyPatch,
 ) -> bool:
-    """Whether a fault is: some case gives something else, or an error, in the natural or in the reversed order."""
+    """Whether a fault is: some case gives something else, or an error, in one of three orders of the threads."""
     pairs = list(zip(cases, expected, strict=True))
-    for order, (case, results) in itertools.product(("natural", "reversed"), pairs):
+    for order, (case, results) in itertools.product(("natural", "reversed", "warps"), pairs):
         monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
         try:
             if not _equal(run(*case), results):

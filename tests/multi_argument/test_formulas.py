@@ -1,0 +1,666 @@
+"""Every registered formula of multi-argument neurons: by SymPy, by autograd, by enumeration or by integration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import sympy
+import torch
+from mpmath import mpf
+from scipy import stats
+from torch import Tensor, nn
+
+from companion import symbolic
+from companion.multi_argument import formulas
+from companion.multi_argument.counts import inner_parameters, match, mlp_parameters
+from companion.multi_argument.formulas import L, Z, c, h, i, j, k, n, written_out
+from companion.multi_argument.surfaces import hermite_functions, spectrum
+from tests.together import together
+
+ROOM = "multi_argument-"
+FORMULAS = {each.name.removeprefix(ROOM): each for each in symbolic.formulas(ROOM)}
+#: Names for what is meant: nothing that could be false.
+NAMES = {"first", "second", "output", "back-second", "back-first", "relu", "count-inner", "count-swapped"} | {
+    "quadratic",
+    "curvature",
+    "eigenvalue-high",
+    "eigenvalue-low",
+    "shape",
+    "threshold-unit",
+    "count-outer",
+    "count",
+    "amplitude",
+    "power",
+}
+#: Sums over a network, written out for small ones.
+WRITTEN_OUT = {name for name in FORMULAS if name.startswith("gradient")} | {"absorbed"}
+#: Bounds, means, integrals, what holds for some numbers only, and what is false.
+BY_NUMBERS = {"relu-slope", "relu-homogeneous", "count-difference", "saddle", "odds", "odds-turned", "kernel"} | {
+    "ratio",
+    "width",
+    "units-needed",
+    "units-enough",
+    "pieces",
+    "fit-mixed",
+    "fit-first",
+    "fit-scale",
+    "hermite-start",
+    "hermite-next",
+    "hermite-orthonormal",
+    "hermite-oscillator",
+    "power-degree",
+    "power-product",
+    "solid-next",
+    "solid-growth",
+}
+FALSE = {name for name in FORMULAS if name.endswith("-published")}
+ALGEBRA = sorted(set(FORMULAS) - NAMES - WRITTEN_OUT - BY_NUMBERS - FALSE)
+x1, x2 = formulas.x1, formulas.x2
+
+
+def test_every_formula_is_tested_in_one_way() -> None:
+    kinds = (NAMES, WRITTEN_OUT, BY_NUMBERS, FALSE)
+    assert set().union(*kinds) <= set(FORMULAS)
+    assert sum(map(len, kinds)) + len(ALGEBRA) == len(FORMULAS)
+
+
+@together("name", ALGEBRA)
+def test_both_sides_are_the_same_expression(name: str) -> None:
+    formula = FORMULAS[name]
+    difference = symbolic.expand(sympy.sympify(formula.lhs)) - symbolic.expand(sympy.sympify(formula.rhs))
+    difference = sympy.expand_trig(difference.doit())
+    assert sympy.simplify(difference) == 0
+
+
+def test_a_false_expression_is_found() -> None:
+    formula = FORMULAS["curvature-hessian"]
+    difference = symbolic.expand(formula.lhs).doit() - symbolic.expand(formula.rhs) / 2
+    assert sympy.simplify(difference) != 0
+
+
+# --- the inner network ----------------------------------------------------------------------------------------------
+
+
+def instances(formula: symbolic.Formula, arity: int, hidden: int) -> Iterator[tuple[Any, Any]]:
+    """Both sides for all indices, written out."""
+    for at in itertools.product(range(1, arity + 1), *[range(1, hidden + 1)] * 2):
+        numbers = dict(zip((i, j, k), at, strict=True))
+        left, right = (
+            written_out(sympy.sympify(side).subs(numbers), arity, hidden) for side in (formula.lhs, formula.rhs)
+        )
+        yield left, right
+
+
+@together("name", sorted(WRITTEN_OUT))
+def test_gradients_are_the_derivatives_of_the_network_written_out(name: str) -> None:
+    for arity, hidden in ((1, 1), (2, 2), (3, 1)):
+        for left, right in instances(FORMULAS[name], arity, hidden):
+            assert sympy.expand(left - right) == 0, (arity, hidden)
+
+
+def test_a_gradient_without_one_of_the_slopes_is_found() -> None:
+    formula = FORMULAS["gradient-first"]
+    left, right = next(instances(formula, 2, 2))
+    assert sympy.expand(left - right.subs(formulas.slope(written_out(formulas.u[1], 2, 2)), 1)) != 0
+
+
+def inner(arity: int, hidden: int) -> nn.Sequential:
+    sizes = (arity, hidden, hidden, 1)
+    layers = [nn.Linear(*each, dtype=torch.float64) for each in itertools.pairwise(sizes)]
+    return nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+
+
+def test_the_gradients_of_the_paper_network_are_the_formulas() -> None:
+    network, arity, hidden = inner(2, 64), 2, 64
+    (U, a), (V, b), (w, _) = ((layer.weight, layer.bias) for layer in network if isinstance(layer, nn.Linear))
+    argument = torch.randn(arity, dtype=torch.float64, requires_grad=True)
+    network(argument).sum().backward()
+    u = a + U @ argument
+    v = b + V @ u.relu()
+    s = w[0] * (v > 0)
+    r = (u > 0) * (V.T @ s)
+    expected = {argument: U.T @ r, U: torch.outer(r, argument), a: r, V: torch.outer(s, u.relu()), b: s}
+    expected |= {w: v.relu()[None]}
+    for of, gradient in expected.items():
+        torch.testing.assert_close(of.grad, gradient, rtol=1e-12, atol=1e-14)
+    assert 0 < (u > 0).sum() < hidden
+
+
+def test_second_derivatives_of_the_inner_network_are_zero_where_it_has_them() -> None:
+    torch.manual_seed(0)
+    network = inner(2, 64)
+    for point in torch.randn(5, 2, dtype=torch.float64):
+        hessian = torch.autograd.functional.hessian(lambda at: network(at).sum(), point)
+        assert hessian.abs().max() == 0
+        near = point + 1e-7 * torch.randn(2, dtype=torch.float64)
+        slope = torch.autograd.functional.jacobian(network, point)[0]
+        torch.testing.assert_close(network(near), network(point) + slope @ (near - point), rtol=0, atol=1e-15)
+
+
+@together("value", [-2.0, -1e-3, 0.5, 3.0])
+def test_relu_is_a_line_on_each_side_of_zero(value: float) -> None:
+    formula = FORMULAS["relu"].rhs
+    relu, slope = (
+        (lambda at: float(formula.subs(formulas.z, at))),
+        float(FORMULAS["relu-slope"].rhs.subs(formulas.z, value)),
+    )
+    assert (relu(value + 1e-6) - relu(value - 1e-6)) / 2e-6 == pytest.approx(slope)
+    stretched = FORMULAS["relu-homogeneous"]
+    t = sympy.Symbol("t", positive=True)
+    for stretch in (0.5, 7.0):
+        left, right = (
+            symbolic.expand(side).subs({formulas.z: value, t: stretch}) for side in (stretched.lhs, stretched.rhs)
+        )
+        assert float(left) == pytest.approx(float(right))
+        assert float(left) == max(stretch * value, 0.0)
+
+
+def test_an_inner_network_without_biases_is_a_cone() -> None:
+    torch.manual_seed(0)
+    network = inner(2, 64)
+    for layer in network:
+        if isinstance(layer, nn.Linear):
+            nn.init.zeros_(layer.bias)
+    points = torch.randn(20, 2, dtype=torch.float64)
+    torch.testing.assert_close(network(3.5 * points), 3.5 * network(points), rtol=1e-12, atol=1e-14)
+
+
+def pieces(network: nn.Sequential, start: Tensor, along: Tensor) -> int:
+    """Of the network on a line, which is walked in small steps: the patterns of active units that are met."""
+    points = start + torch.linspace(-50, 50, 40_001, dtype=torch.float64)[:, None] * along
+    first = network[0](points)
+    second = network[2](first.relu())
+    patterns = torch.cat([first > 0, second > 0], 1)
+    return 1 + int((patterns[1:] != patterns[:-1]).any(1).sum())
+
+
+@together("hidden", [1, 2, 3, 8])
+def test_an_inner_network_has_no_more_pieces_on_a_line_than_the_bound(hidden: int) -> None:
+    bound = int(FORMULAS["pieces"].rhs.subs(formulas.H, hidden))
+    found = [pieces(inner(2, hidden), *torch.randn(2, 2, dtype=torch.float64)) for _ in range(40)]
+    assert max(found) <= bound
+    assert max(found) > hidden  # more than one layer can have: not an empty bound
+
+
+# --- what it costs --------------------------------------------------------------------------------------------------
+
+
+def parameters(network: nn.Module) -> int:
+    return sum(each.numel() for each in network.parameters())
+
+
+def perceptron(inputs: int, hidden: Sequence[int], outputs: int, arity: int) -> nn.Module:
+    ends = [(before, arity * after) for before, after in itertools.pairwise((inputs, *hidden))]
+    return nn.ModuleList(nn.Linear(*each, device="meta") for each in [*ends, (hidden[-1], outputs)])
+
+
+def counted(expression: Any, arity: int, inputs: int, hidden: Sequence[int], outputs: int) -> int:
+    sizes = {n: arity, L: len(hidden)}
+    sizes |= dict(zip(sympy.symbols("x y", positive=True, integer=True), (inputs, outputs), strict=True))
+    expression = formulas.words.written_out(symbolic.expand(expression), sizes)
+    return int(expression.subs({h[at + 1]: units for at, units in enumerate(hidden)}))
+
+
+NETWORKS = [(1, 3, (5,), 2), (2, 784, (64, 64, 64), 10), (3, 7, (4, 6), 5), (2, 3072, (64, 64, 64), 10)]
+
+
+@together("arity, inputs, hidden, outputs", NETWORKS)
+def test_the_counts_are_those_of_torch(arity: int, inputs: int, hidden: Sequence[int], outputs: int) -> None:
+    network = (arity, inputs, hidden, outputs)
+    outer, small = parameters(perceptron(inputs, hidden, outputs, arity)), parameters(inner(arity, 64))
+    assert counted(FORMULAS["count-outer"].rhs, *network) == outer == mlp_parameters(inputs, hidden, outputs, arity)
+    assert counted(FORMULAS["count-inner-64"].rhs, *network) == small == inner_parameters(arity)
+    assert counted(FORMULAS["count"].rhs, *network) == outer + small
+    assert int(FORMULAS["count-inner"].rhs.subs({n: arity, formulas.H: 7})) == parameters(inner(arity, 7))
+    difference = FORMULAS["count-difference"]
+    published = counted(FORMULAS["count-published"].rhs, *network)
+    assert counted(difference.rhs, *network) == counted(difference.lhs, *network) == published - outer - small
+    assert published != outer + small
+    inner_published = counted(FORMULAS["count-inner-64-published"].rhs, *network)
+    assert inner_published - small == arity - 1 == counted(FORMULAS["count-excess"].rhs, *network)
+    # a bias for every input of a layer: what torch counts when every layer is turned round
+    turned = sum(parameters(nn.Linear(after, before)) for before, after in itertools.pairwise((arity, 64, 64, 1)))
+    assert inner_published == turned == counted(FORMULAS["count-swapped-64"].rhs, *network)
+
+
+def test_for_mnist_the_paper_counts_391_too_many() -> None:
+    """Which multi_argument-count quotes."""
+    network = (2, 784, (64, 64, 64), 10)
+    both = [counted(FORMULAS[name].rhs, *network) for name in ("count-published", "count")]
+    assert both == [122_578, 122_187]
+
+
+@together("arity, before, after", [(2, 64, 64), (2, 60, 120), (3, 64, 10), (5, 7, 9)])
+def test_widths_grow_with_the_root_of_the_arity_alone(arity: int, before: int, after: int) -> None:
+    values = {n: arity} | dict(zip(formulas.widths, (before, after), strict=True))
+    meant, printed = (
+        [int(side.subs(values)) for side in (formula.lhs, formula.rhs)]
+        for formula in (FORMULAS["width"], FORMULAS["width-published"])
+    )
+    assert meant[1] * 0.8 < meant[0] <= meant[1] == arity * before * after
+    assert printed[0] <= arity * math.sqrt(before * after) < printed[1] / 7
+
+
+# --- the quadratic surface ------------------------------------------------------------------------------------------
+
+
+def test_a_saddle_is_a_product_of_two_linear_functions_and_a_bowl_is_not() -> None:
+    formula = FORMULAS["saddle"]
+    left, right, bent = (symbolic.expand(each) for each in (formula.lhs, formula.rhs, formula.condition.lhs))
+    for values, saddle in (((1, -2, 0.5), True), ((0, 0, 3), True), ((2, 1, -4), True), ((1, 2, 0.5), False)):
+        numbers = dict(zip(c, values, strict=False)) | {x1: 0.7, x2: -1.3}
+        assert (bent.subs(numbers) < 0) == saddle
+        assert (abs(float((left - right).subs(numbers))) < 1e-12) == saddle
+
+
+def test_the_cosine_of_the_asymptotes_is_that_of_the_lines_where_a_saddle_is_zero() -> None:
+    cosine = sympy.lambdify(c[:3], FORMULAS["asymptotes"].rhs)
+    for c1, c2, c3 in ((1, -1, 0), (3, -1, 0.5), (0.2, -2, 1), (0, 0, 1)):
+        # c1 cos² + c2 sin² + c3 cos sin = 0, solved for the angle
+        size, phase = math.hypot(c1 - c2, c3), math.atan2(c3, c1 - c2)
+        opened = math.acos(-(c1 + c2) / size)
+        lines = [(phase + sign * opened) / 2 for sign in (1, -1)]
+        for angle in lines:
+            at = math.cos(angle), math.sin(angle)
+            assert abs(c1 * at[0] ** 2 + c2 * at[1] ** 2 + c3 * at[0] * at[1]) < 1e-12
+        assert abs(math.cos(lines[0] - lines[1])) == pytest.approx(abs(cosine(c1, c2, c3)))
+
+
+# --- XOR ------------------------------------------------------------------------------------------------------------
+
+CORNERS = list(itertools.product((-1, 1), repeat=2))
+
+
+def solves_xor(unit: Callable[[int, int], float]) -> bool:
+    """Whether a threshold, one way or the other, divides equal signs from different ones."""
+    same, other = ([unit(*at) for at in CORNERS if (at[0] == at[1]) == equal] for equal in (True, False))
+    return max(same) < min(other) or max(other) < min(same)
+
+
+def test_no_linear_unit_solves_xor_and_one_unit_with_a_product_does() -> None:
+    weights = np.random.default_rng(0).standard_normal((2000, 3))
+    assert not any(solves_xor(lambda s, t, w=w: w[0] * s + w[1] * t + w[2]) for w in weights)
+    assert solves_xor(lambda s, t: s * t)
+
+
+def test_the_sign_of_the_curvature_does_not_decide_who_solves_xor() -> None:
+    """Which multi_argument-xor-quadratic quotes: a bowl does, and so does a function of one filter."""
+    bent = sympy.lambdify(c[:3], FORMULAS["curvature"].rhs)
+    assert bent(1, 1, 1) == 0.75
+    assert bent(1, 1, 2) == 0
+    for c3 in (1, 2):
+        values = {at: at[0] ** 2 + at[1] ** 2 + c3 * at[0] * at[1] for at in CORNERS}
+        assert all((value > 2) == (at[0] == at[1]) for at, value in values.items())
+    assert bent(1, -1, 0) < 0
+    assert not solves_xor(lambda s, t: s**2 - t**2)
+
+
+# --- how many ReLUs a product needs ---------------------------------------------------------------------------------
+
+
+def of_relus(count: int) -> Callable[[Tensor], Tensor]:
+    """x_1 x_2 from ReLUs in one hidden layer, the two squares by half of them each."""
+    chords = count // 2
+    knots = torch.linspace(-2, 2, chords + 1, dtype=torch.float64)
+    # knots: the chord of t² from −2 to the first, then a change of slope at each; the first ReLU is never off
+    slopes = knots[1:] + knots[:-1]
+    changes = torch.cat([slopes[:1], slopes.diff()])
+
+    def square(t: Tensor) -> Tensor:
+        return 4 + torch.relu(t[:, None] - knots[:-1]) @ changes
+
+    return lambda at: (square(at[:, 0] + at[:, 1]) - square(at[:, 0] - at[:, 1])) / 4
+
+
+@together("count", [2, 4, 10, 40])
+def test_so_many_relus_reach_the_upper_bound_and_none_the_lower(count: int) -> None:
+    grid = torch.linspace(-1, 1, 401, dtype=torch.float64)
+    points = torch.cartesian_prod(grid, grid)
+    error = (of_relus(count)(points) - points.prod(1)).abs().max().item()
+    needed, enough = (float(FORMULAS[f"units-{name}"].rhs.subs(formulas.N, count)) for name in ("needed", "enough"))
+    assert needed <= error <= enough + 1e-12
+    assert error > enough / 4  # the construction is not far better than it is said to be
+
+
+@together("count", [1, 2, 7, 20])
+def test_on_the_diagonal_the_lower_bound_is_reached_by_as_many_kinks(count: int) -> None:
+    """The best piecewise linear function with count + 1 pieces: chords of t², lowered by half their largest gap."""
+    t, knots = np.linspace(-1, 1, 100_001), np.linspace(-1, 1, count + 2)
+    chords = np.interp(t, knots, knots**2)
+    gap = (chords - t**2).max()
+    assert gap / 2 == pytest.approx(float(FORMULAS["units-needed"].rhs.subs(formulas.N, count)), rel=1e-3)
+    assert gap == pytest.approx((2 / (count + 1)) ** 2 / 4, rel=1e-3)  # s²/4, see multi_argument-square-bend
+
+
+def test_the_inner_network_of_the_paper_is_not_a_product() -> None:
+    """Which multi_argument-pieces quotes: (64 + 1)² pieces, and the square on an interval of length 2."""
+    pieces_of_64 = int(FORMULAS["pieces"].rhs.subs(formulas.H, 64))
+    assert (2 / pieces_of_64) ** 2 / 8 == pytest.approx(2.8e-8, rel=0.01)
+
+
+# --- by chance ------------------------------------------------------------------------------------------------------
+
+
+def odds(ratio: float) -> float:
+    (integral,) = FORMULAS["odds"].rhs.atoms(sympy.Integral)
+    integrand = sympy.lambdify([formulas.theta, formulas.tau], integral.function, "mpmath")
+    factor = FORMULAS["odds"].rhs / integral
+    return float(factor) * float(mpmath.quad(lambda at: integrand(at, ratio), [0, mpmath.pi / 2]))
+
+
+@together("ratio, quoted", [(1e-9, 0.5), (1, 0.649), (2, 0.707)])
+def test_the_odds_are_those_of_random_coefficients(ratio: float, quoted: float) -> None:
+    found = odds(ratio)
+    assert found == pytest.approx(quoted, abs=5e-4)
+    c1, c2, c3 = np.random.default_rng(0).standard_normal((3, 400_000))
+    share = (c1 * c2 < ratio * c3**2 / 4).mean()
+    assert abs(share - found) < 5 * math.sqrt(0.25 / 400_000)
+
+
+def test_the_odds_grow_with_the_mixed_coefficient_from_one_half() -> None:
+    values = [odds(ratio) for ratio in (1e-9, 0.1, 1, 2, 10, 1000)]
+    assert values == sorted(values)
+    assert values[0] == pytest.approx(0.5)
+    assert odds(2) == pytest.approx(1 / math.sqrt(2))
+
+
+@together("ratio", [0.5, 1.0, math.sqrt(3), 4.0])
+def test_without_a_direction_the_odds_are_a_round_cone(ratio: float) -> None:
+    found = float(FORMULAS["odds-turned"].rhs.subs(formulas.kappa, ratio))
+    # given Z_2² + Z_3² = ρ², whose law is exponential, |Z_1| < ρ/κ
+    exact = mpmath.quad(
+        lambda rho: rho * mpmath.exp(-(rho**2) / 2) * mpmath.erf(rho / ratio / mpmath.sqrt(2)), [0, 5, 40]
+    )
+    assert found == pytest.approx(float(exact), rel=1e-10)
+    assert (found == pytest.approx(0.5)) == (ratio == math.sqrt(3))
+
+
+_correlation = sympy.lambdify(sympy.Symbol("t", real=True), FORMULAS["kernel"].rhs, "mpmath")
+
+
+def correlation(t: mpf) -> mpf:
+    return _correlation(min(t, mpf(1)))
+
+
+@together("cosine", [-0.9, 0.0, 0.3, 1.0])
+def test_the_kernel_is_the_mean_product_of_two_relus(cosine: float) -> None:
+    angle = mpmath.acos(cosine)
+    # over the direction of the weights; the radius gives the same factor to both
+    product = mpmath.quad(lambda d: mpmath.cos(d) * mpmath.cos(d - angle), [angle - mpmath.pi / 2, mpmath.pi / 2])
+    assert float(correlation(mpf(cosine))) == pytest.approx(float(product / (mpmath.pi / 2)), abs=1e-10)
+
+
+def ratio_of_wide(layers: int) -> float:
+    """κ² of best-fit quadratics."""
+
+    def kernel(angle: mpf) -> mpf:
+        value = mpmath.cos(angle)
+        for _ in range(layers):
+            value = correlation(value)
+        return value
+
+    mean, second = (
+        mpmath.quad(lambda d, m=m: kernel(d) * mpmath.cos(m * d), mpmath.linspace(0, mpmath.pi, 4)) for m in (0, 2)
+    )
+    return float(2 * mean / second / 9)
+
+
+def test_with_two_hidden_layers_the_odds_happen_to_be_nearly_even() -> None:
+    """Which multi_argument-ratio quotes."""
+    assert ratio_of_wide(1) == pytest.approx(float(FORMULAS["ratio"].rhs))
+    assert ratio_of_wide(2) == pytest.approx(3.109, abs=5e-4)
+    chances = [1 / math.sqrt(1 + ratio_of_wide(layers)) for layers in (1, 2, 3)]
+    assert chances == pytest.approx([0.577, 0.493, 0.436], abs=5e-4)
+
+
+def on_polar_grid() -> tuple[Tensor, Tensor]:
+    """Points and weights of the standard normal law in two dimensions."""
+    radii, weights = np.polynomial.laguerre.laggauss(16)
+    angles = (np.arange(48) + 0.5) * 2 * np.pi / 48
+    rho = np.sqrt(2 * radii)[:, None]
+    points = np.stack([rho * np.cos(angles), rho * np.sin(angles)], -1).reshape(-1, 2)
+    return torch.tensor(points), torch.tensor(np.repeat(weights / 48, 48))
+
+
+def test_best_fits_of_random_inner_networks_are_saddles_as_often_as_the_wide_limit_says() -> None:
+    """Xavier's normal law, no biases, 64 units: 600 networks; four standard errors."""
+    torch.manual_seed(0)
+    points, weights = on_polar_grid()
+    x, y = points.unbind(1)
+    basis = torch.stack([(x**2 + y**2) / 2 - 1, (x**2 - y**2) / 2, x * y], 1)
+    torch.testing.assert_close(basis.T @ (weights[:, None] * basis), torch.eye(3, dtype=torch.float64))
+    signal = points.expand(600, -1, -1)
+    for inputs, outputs in itertools.pairwise((2, 64, 64, 1)):
+        scale = math.sqrt(2 / (inputs + outputs))
+        signal = signal @ (scale * torch.randn(600, inputs, outputs, dtype=torch.float64))
+        signal = signal.relu() if outputs > 1 else signal
+    plain, *turned = (signal[..., 0] @ (weights[:, None] * basis)).unbind(1)
+    share = (plain**2 < turned[0] ** 2 + turned[1] ** 2).double().mean().item()
+    assert abs(share - 1 / math.sqrt(1 + ratio_of_wide(2))) < 4 * math.sqrt(0.25 / 600)
+
+
+def p_value(successes: int, trials: int, chance: float = 0.5) -> float:
+    """Two-sided, from the sum of the terms: no more likely than what was seen."""
+    terms = [math.comb(trials, at) * chance**at * (1 - chance) ** (trials - at) for at in range(trials + 1)]
+    return math.fsum(each for each in terms if each <= terms[successes] * (1 + 1e-12))
+
+
+def test_the_papers_p_values_are_of_24_trials_and_its_share_is_of_neither_24_nor_48() -> None:
+    assert p_value(7, 10) == pytest.approx(stats.binomtest(7, 10).pvalue)
+    shares = {trials: [round(100 * at / trials) for at in range(trials + 1)] for trials in (24, 48)}
+    assert not any(78 in of_trials for of_trials in shares.values())
+    for printed, successes in ((0.007, 19), (0.06, 17)):
+        found = {at for at in range(12, 25) if abs(p_value(at, 24) - printed) < 0.5 * 10 ** -len(str(printed)[2:])}
+        assert found == {successes}
+    assert not [at for at in range(24, 49) if abs(p_value(at, 48) - 0.007) < 0.0005]
+    assert p_value(37, 48) < 0.0003
+
+
+def test_where_no_direction_is_preferred_37_saddles_of_48_are_what_chance_gives() -> None:
+    chance = odds(2)
+    assert p_value(37, 48, chance) == pytest.approx(0.43, abs=0.005)
+    assert p_value(37, 48, chance) == pytest.approx(stats.binomtest(37, 48, chance).pvalue)
+    assert p_value(37, 48, odds(1)) == pytest.approx(0.095, abs=5e-4)
+    # of inner networks with two hidden layers one half is nearly right, and so is the paper's conclusion
+    assert p_value(37, 48, 1 / math.sqrt(1 + ratio_of_wide(2))) < 0.0003
+
+
+# --- the best-fit quadratic depends on where one looks --------------------------------------------------------------
+
+
+def normal_mean(function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    first, second = np.meshgrid(nodes, nodes, indexing="ij")
+    return float((function(first, second) * np.outer(weights, weights)).sum() / (2 * np.pi))
+
+
+@pytest.mark.parametrize("name", ["fit-mixed", "fit-first"])
+def test_coefficients_of_the_best_fit_are_mean_second_derivatives(name: str) -> None:
+    f = sympy.sin(x1 + x2 / 2) * sympy.exp(x2 / 3) + x1**2 * x2 + x1 * x2
+    derived = {"ma_surface": f, "ma_surface_mixed": f.diff(x1, x2), "ma_surface_twice": f.diff(x1, x1)}
+    sides = []
+    for side in (FORMULAS[name].lhs, FORMULAS[name].rhs):
+        inside = side.replace(symbolic.Expected, lambda each: each)
+        for call in inside.atoms(sympy.core.function.AppliedUndef):
+            inside = inside.subs(call, derived[call.func.__name__].subs({x1: Z[1], x2: Z[2]}, simultaneous=True))
+        sides.append(normal_mean(sympy.lambdify([Z[1], Z[2]], inside)))
+    assert sides[0] == pytest.approx(sides[1], rel=1e-10)
+    assert abs(sides[0]) > 0.01
+
+
+@together("deviation", [0.2, 0.5, 2.0])
+def test_one_surface_is_a_saddle_for_narrow_inputs_and_a_bowl_for_wide_ones(deviation: float) -> None:
+    formula = FORMULAS["fit-scale"]
+    numbers = {sympy.Symbol(r"\sigma", positive=True): deviation, sympy.Symbol("t", real=True): 3}
+    inside = formula.lhs.replace(symbolic.Expected, lambda each: each).subs(numbers)
+    mean = normal_mean(lambda first, second: sympy.lambdify(Z[1], inside)(first) + 0 * second)
+    assert mean == pytest.approx(float(formula.rhs.subs(numbers)))
+    nodes = np.random.default_rng(0).standard_normal((40_000, 2)) * deviation
+    features = np.stack([nodes[:, 0] ** 2, nodes[:, 1] ** 2, nodes.prod(1), *nodes.T, np.ones(len(nodes))], 1)
+    target = nodes[:, 0] ** 2 + nodes[:, 1] ** 4 - 3 * nodes[:, 1] ** 2
+    c1, c2, c3, *_ = np.linalg.lstsq(features, target, rcond=None)[0]
+    assert c1 * c2 - c3**2 / 4 == pytest.approx(mean, rel=0.1)
+    assert (mean < 0) == (deviation < math.sqrt(0.5))
+
+
+# --- spectra --------------------------------------------------------------------------------------------------------
+
+
+def gaussian(integrand: Any, variable: Any) -> Any:
+    """The integral over the whole line of a polynomial times e^(−t²)."""
+    polynomial = sympy.Poly(sympy.expand(integrand * sympy.exp(variable**2)), variable)
+    even = [(power, factor) for (power,), factor in polynomial.terms() if power % 2 == 0]
+    return sum((factor * sympy.gamma(sympy.Rational(power + 1, 2)) for power, factor in even), sympy.Integer(0))
+
+
+def hermite_by_recurrence(highest: int) -> list[Any]:
+    """ψ_0, …, from the two registered formulas."""
+    start, following = FORMULAS["hermite-start"], FORMULAS["hermite-next"]
+    order = sympy.Symbol("k", integer=True, nonnegative=True)
+    table = [sympy.sqrt(start.rhs)]
+    for at in range(highest):
+        values = {formulas.psi[at]: table[at], formulas.psi[at - 1]: table[at - 1] if at else 0}
+        table.append(sympy.expand(following.rhs.subs(order, at).xreplace(values)))
+    return table
+
+
+def test_hermite_functions_are_scaled_polynomials_orthonormal_and_solve_the_oscillator() -> None:
+    z, table = formulas.z, hermite_by_recurrence(4)
+    right = FORMULAS["hermite-orthonormal"].rhs
+    for at, each in enumerate(table):
+        scale = sympy.sqrt(2**at * sympy.factorial(at) * sympy.sqrt(sympy.pi))
+        assert sympy.simplify(each - sympy.hermite(at, z) * sympy.exp(-(z**2) / 2) / scale) == 0
+        bent = FORMULAS["hermite-oscillator"]
+        order = sympy.Symbol("k", integer=True, nonnegative=True)
+        names = {formulas.psi[at]: each, formulas.psi_bent[at]: each.diff(z, 2)}
+        assert sympy.simplify((bent.lhs - bent.rhs).subs(order, at).xreplace(names)) == 0
+        for other in range(at + 1):
+            integral = gaussian(each * table[other], z)
+            expected = right.subs({sympy.Symbol("j", integer=True, nonnegative=True): other, order: at})
+            assert sympy.simplify(integral - expected) == 0
+
+
+def whole(variable: Any) -> Any:
+    return sympy.Tuple(variable, -sympy.oo, sympy.oo)
+
+
+def amplitudes(f: Any, highest: int) -> dict[tuple[int, int], Any]:
+    """Of a polynomial, by the registered integral, for the standard normal density."""
+    table, formula = hermite_by_recurrence(highest), FORMULAS["amplitude"]
+    law = sympy.exp(-(x1**2 + x2**2) / 2) / (2 * sympy.pi)
+    first, second = (sympy.Symbol(name, integer=True, nonnegative=True) for name in "jk")
+    found = {}
+    for at in itertools.product(range(highest + 1), repeat=2):
+        if sum(at) <= highest:
+            names = {formulas.psi[at[0], 1]: table[at[0]].subs(formulas.z, x1)}
+            names |= {formulas.psi[at[1], 2]: table[at[1]].subs(formulas.z, x2)}
+            names |= {formulas.density(x1, x2): law, formulas.surface(x1, x2): f}
+            integral = formula.rhs.subs({first: at[0], second: at[1]}).xreplace(names)
+            assert integral.limits == (whole(x1), whole(x2))
+            found[at] = gaussian(gaussian(integral.function, x1), x2)
+    return found
+
+
+def power(f: Any, highest: int) -> list[Any]:
+    found, formula = amplitudes(f, highest), FORMULAS["power"]
+    degree = sympy.Symbol("l", integer=True, nonnegative=True)
+    names = {formulas.amplitude[at]: value for at, value in found.items()}
+    return [sympy.simplify(formula.rhs.subs(degree, at).doit().xreplace(names)) for at in range(highest + 1)]
+
+
+def test_a_product_and_a_parabola_of_one_argument_have_the_same_power_at_two() -> None:
+    product = FORMULAS["power-product"]
+    assert product.condition.rhs == x1 * x2
+    assert power(x1 * x2, 4) == [0, 0, product.rhs, 0, 0]
+    formula, degree = FORMULAS["power-degree"], sympy.Symbol("l", integer=True, nonnegative=True)
+    z = formulas.z
+    for at, polynomial in enumerate((1, z, z**2 - 1, z**3 - 3 * z)):
+        f = (polynomial / sympy.sqrt(math.factorial(at))) + 0 * z
+        assert sympy.simplify(power(f.subs(z, x1), at)[at] - formula.rhs.subs(degree, at)) == 0
+    assert FORMULAS["power-degree"].rhs.subs(degree, 2) == product.rhs
+
+
+def test_the_spectrum_of_the_package_is_the_formula() -> None:
+    torch.manual_seed(0)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    grid = torch.cartesian_prod(*[torch.tensor(nodes)] * 2)
+    law = torch.tensor(np.outer(weights, weights).ravel() / (2 * np.pi))
+    values = grid[:, 0] ** 2 + grid.prod(1) - grid[:, 1]
+    # a mean over samples with weights is a mean of values times weights
+    found = spectrum(values * law * len(law), hermite_functions(grid, 3))
+    exact = [float(each) for each in power(x1**2 + x1 * x2 - x2, 3)]
+    torch.testing.assert_close(found, torch.tensor(exact, dtype=torch.float64), rtol=1e-10, atol=1e-14)
+
+
+def test_solid_harmonics_follow_legendres_recurrence_and_grow() -> None:
+    formula, growth = FORMULAS["solid-next"], FORMULAS["solid-growth"]
+    degree, around = (sympy.Symbol(name, integer=True, nonnegative=True) for name in "lm")
+    radius, t = sympy.Symbol("r", positive=True), sympy.Symbol("s")
+
+    def solid(total: int, m: int) -> Any:
+        bent = sympy.legendre(total, t).diff(t, m) if m else sympy.legendre(total, t)
+        return sympy.expand(radius ** (total - m) * bent.subs(t, formulas.x3 / radius)) if total >= m else 0
+
+    for total, m in itertools.product(range(1, 5), range(4)):
+        if m <= total:
+            names = {formulas.legendre[each, m]: solid(each, m) for each in (total - 1, total, total + 1)}
+            sides = [side.subs({degree: total, around: m}).xreplace(names) for side in (formula.lhs, formula.rhs)]
+            assert sympy.expand(sides[0] - sides[1]) == 0, (total, m)
+        left, right = (side.subs(degree, total).doit() for side in (growth.lhs, growth.rhs))
+        assert sympy.simplify(left - right) == 0
+
+
+# --- what the layer before takes over -------------------------------------------------------------------------------
+
+
+def norm(z: Tensor) -> Tensor:
+    """Layer normalisation over all arguments of all units, without weights."""
+    return nn.functional.layer_norm(z, z.shape[1:], eps=0.0)
+
+
+def test_layer_normalisation_lets_through_what_keeps_the_diagonal_and_no_other_rotation() -> None:
+    torch.manual_seed(0)
+    z = torch.randn(10, 8, 2, dtype=torch.float64)  # samples, units, arguments
+    swap = torch.tensor([[0.0, 1], [1, 0]], dtype=torch.float64)
+    eye = torch.eye(2, dtype=torch.float64)
+    for kept in (eye, -eye, swap, -swap):
+        torch.testing.assert_close(norm(z @ kept.T), norm(z) @ kept.T)
+    angle = torch.tensor(0.6, dtype=torch.float64)
+    turn = torch.stack([torch.stack([angle.cos(), -angle.sin()]), torch.stack([angle.sin(), angle.cos()])])
+    stretch = torch.diag(torch.tensor([2.0, 0.5], dtype=torch.float64))
+    for other in (turn, stretch):
+        assert (norm(z @ other.T) - norm(z) @ other.T).abs().max() > 0.1
+    # where each argument has the mean 0 over the units, every rotation passes
+    centred = z - z.mean(1, keepdim=True)
+    torch.testing.assert_close(norm(centred @ turn.T), norm(centred) @ turn.T)
+    assert (norm(centred @ stretch.T) - norm(centred) @ stretch.T).abs().max() > 0.1
+
+
+def test_a_network_takes_over_any_linear_map_of_its_arguments() -> None:
+    torch.manual_seed(0)
+    network, before = inner(2, 8), nn.Linear(5, 6, dtype=torch.float64)
+    mapped, shift = torch.randn(2, 2, dtype=torch.float64), torch.randn(2, dtype=torch.float64)
+    signal = torch.randn(7, 5, dtype=torch.float64)
+    expected = network(before(signal).unflatten(1, (3, 2)) @ mapped.T + shift)
+    with torch.no_grad():
+        rows = before.weight.view(3, 2, 5)
+        before.weight.copy_((mapped @ rows).view(6, 5))
+        before.bias.copy_((before.bias.view(3, 2) @ mapped.T + shift).view(6))
+    torch.testing.assert_close(network(before(signal).unflatten(1, (3, 2))), expected)
+
+
+def test_matched_widths_are_not_near_the_scaled_ones_where_the_first_layer_has_the_weights() -> None:
+    """MNIST and CIFAR-10 of the paper: the extra units that it calls a small term."""
+    hidden = (64, 64, 64)
+    for inputs, extra in ((784, 25), (3072, 33)):
+        target = mlp_parameters(inputs, hidden, 10, arity=2)
+        found = match(hidden, 2, lambda widths, inputs=inputs: mlp_parameters(inputs, widths, 10), target)
+        assert found.extra == extra
+        first, between = 2 * 64 * inputs, 2 * (2 * 64 * 64)
+        assert first > 6 * between  # the paper: the second term dominates

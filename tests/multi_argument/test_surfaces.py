@@ -1,0 +1,162 @@
+"""The measures of a learned surface: against eigenvalues, quadrature, SciPy's spherical harmonics, and rotations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import special
+from torch import Tensor
+
+from companion.multi_argument.surfaces import (
+    bends,
+    curvature,
+    hermite_functions,
+    shape,
+    solid_harmonics,
+    spectrum,
+)
+
+
+def quadratic(points: Tensor, c: Tensor) -> Tensor:
+    x, y = points.unbind(-1)
+    return torch.stack([x**2, y**2, x * y, x, y, torch.ones_like(x)], -1) @ c
+
+
+def turn(angle: float) -> Tensor:
+    return torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.float64)
+
+
+def test_bends_are_the_eigenvalues_of_half_the_hessian() -> None:
+    torch.manual_seed(0)
+    c = torch.randn(6, dtype=torch.float64)
+    hessian = torch.autograd.functional.hessian(lambda at: quadratic(at, c), torch.zeros(2, dtype=torch.float64))
+    torch.testing.assert_close(bends(c), torch.linalg.eigvalsh(hessian / 2))
+    assert curvature(c) == pytest.approx(bends(c).prod().item())
+    low, high = bends(c).tolist()
+    assert shape(c) == pytest.approx(2 * low * high / (low**2 + high**2))
+
+
+def test_bends_of_three_arguments_take_products_in_the_order_of_the_paper() -> None:
+    c = torch.tensor([1.0, 2, 3, 0, 8, 0, 5, 5, 5, 5])  # 8 x₁x₃
+    torch.testing.assert_close(bends(c), torch.tensor([2 - math.sqrt(17), 2, 2 + math.sqrt(17)], dtype=torch.float64))
+
+
+def test_the_curvature_keeps_its_sign_and_the_shape_its_size_under_what_leaves_them() -> None:
+    torch.manual_seed(0)
+    nodes = torch.randn(50, 2, dtype=torch.float64)
+    features = torch.stack([quadratic(nodes, each) for each in torch.eye(6, dtype=torch.float64)], 1)
+    for _ in range(20):
+        c = torch.randn(6, dtype=torch.float64)
+        for linear, same in ((turn(0.7), True), (torch.randn(2, 2, dtype=torch.float64), False)):
+            values = -2 * quadratic(nodes @ linear.T + torch.tensor([0.5, -3.0], dtype=torch.float64), c)
+            other = torch.linalg.lstsq(features, values[:, None]).solution[:, 0]
+            assert curvature(other) * curvature(c) > 0
+            assert curvature(other) == pytest.approx(4 * torch.linalg.det(linear).item() ** 2 * curvature(c))
+            assert (shape(other) == pytest.approx(shape(c))) == same
+
+
+def test_the_shape_of_a_plane_is_not_a_number() -> None:
+    assert math.isnan(shape(torch.tensor([0.0, 0, 0, 1, 2, 3])))
+
+
+@pytest.mark.parametrize("arity", [1, 2, 3])
+def test_hermite_functions_are_orthonormal_on_the_whole_space(arity: int) -> None:
+    nodes, weights = np.polynomial.hermite.hermgauss(16)  # for e^(−x²), which is divided out
+    grid = torch.cartesian_prod(*[torch.tensor(nodes)] * arity).view(-1, arity)
+    factors = torch.tensor(weights * np.exp(nodes**2))
+    law = torch.cartesian_prod(*[factors] * arity).view(-1, arity).prod(1)
+    every = torch.cat(hermite_functions(grid, 5), 1)
+    assert every.shape[1] == math.comb(5 + arity, arity)
+    torch.testing.assert_close(every.T @ (law[:, None] * every), torch.eye(every.shape[1], dtype=torch.float64))
+
+
+def on_sphere() -> tuple[Tensor, Tensor]:
+    """Points of the unit sphere and their weights, exact for polynomials of degree 15."""
+    heights, weights = np.polynomial.legendre.leggauss(8)
+    angles = np.arange(16) * 2 * np.pi / 16
+    rings = np.sqrt(1 - heights**2)[:, None]
+    parts = (rings * np.cos(angles), rings * np.sin(angles), np.repeat(heights[:, None], 16, 1))
+    return torch.tensor(np.stack(parts, -1).reshape(-1, 3)), torch.tensor(np.repeat(weights * 2 * np.pi / 16, 16))
+
+
+def test_solid_harmonics_are_orthonormal_on_the_sphere() -> None:
+    points, weights = on_sphere()
+    every = torch.cat(solid_harmonics(points, 5), 1)
+    torch.testing.assert_close(every.T @ (weights[:, None] * every), torch.eye(36, dtype=torch.float64))
+
+
+def test_solid_harmonics_are_scipys_spherical_harmonics_times_a_power_of_the_radius() -> None:
+    torch.manual_seed(0)
+    points = torch.randn(20, 3, dtype=torch.float64)
+    x, y, z = points.numpy().T
+    radius = np.sqrt(x**2 + y**2 + z**2)
+    for degree, found in enumerate(solid_harmonics(points, 5)):
+        for m in range(-degree, degree + 1):
+            whole = special.sph_harm_y(degree, abs(m), np.arccos(z / radius), np.arctan2(y, x))
+            # without the sign (−1)^m of physicists
+            part = (whole.imag if m < 0 else whole.real) * (math.sqrt(2) * (-1) ** m if m else 1)
+            np.testing.assert_allclose(found[:, m + degree], part * radius**degree, rtol=1e-10, atol=1e-12)
+
+
+def test_solid_harmonics_solve_laplaces_equation() -> None:
+    torch.manual_seed(0)
+    point = torch.randn(3, dtype=torch.float64)
+    for degree in range(5):
+        for m in range(2 * degree + 1):
+            hessian = torch.autograd.functional.hessian(
+                lambda at, degree=degree, m=m: solid_harmonics(at[None], degree)[degree][0, m], point
+            )
+            assert abs(hessian.trace().item()) < 1e-12
+
+
+def test_no_power_moves_between_degrees_when_a_surface_and_its_inputs_turn() -> None:
+    torch.manual_seed(0)
+    points = torch.randn(300, 2, dtype=torch.float64) * torch.tensor([1.0, 0.4])  # a law that knows directions
+    values = torch.tanh(points[:, 0] + 2 * points[:, 1]) + points.prod(1)
+    here, there = (spectrum(values, hermite_functions(at, 6)) for at in (points, points @ turn(0.9).T))
+    torch.testing.assert_close(here, there, rtol=1e-10, atol=1e-14)
+    sheared = points @ torch.tensor([[1.0, 1.0], [0.0, 1.0]], dtype=torch.float64).T
+    assert (spectrum(values, hermite_functions(sheared, 6)) - here).abs().max() > 0.1 * here.max()
+
+
+def test_nor_in_three_dimensions() -> None:
+    torch.manual_seed(0)
+    points = torch.randn(300, 3, dtype=torch.float64)
+    values = torch.tanh(points.sum(1)) + points.prod(1)
+    rotation = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64)).Q
+    here, there = (spectrum(values, solid_harmonics(at, 4)) for at in (points, points @ rotation.T))
+    torch.testing.assert_close(here, there, rtol=1e-10, atol=1e-12)
+
+
+def test_solid_harmonics_do_not_see_a_bowl_and_see_a_saddle_at_two() -> None:
+    points, weights = on_sphere()
+    # three radii, so that a power of the radius is not a constant
+    points, weights = torch.cat([0.5 * points, points, 2 * points]), weights.repeat(3) * len(weights)
+    bowl, saddle = points.square().sum(1), points[:, 0] * points[:, 1]
+    power = [spectrum(values * weights, solid_harmonics(points, 4)) for values in (bowl, saddle)]
+    assert power[0][1:].max() < 1e-12 < 1 < power[0][0]
+    assert power[1][[0, 1, 3, 4]].max() < 1e-12 < 1 < power[1][2]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bends(torch.zeros(5)), r"coefficients: got shape \(5,\), allowed are 3, 6, 10"),
+        (lambda: curvature(torch.zeros(10)), r"coefficients: got shape \(10,\), allowed is \(6,\)"),
+        (lambda: hermite_functions(torch.zeros(4), 2), r"arguments: got shape \(4,\), allowed is \(N, n\)"),
+        (lambda: hermite_functions(torch.zeros(4, 2), -1), "degree: got -1, allowed is at least 0"),
+        (lambda: solid_harmonics(torch.zeros(4, 2), 2), r"arguments: got shape \(4, 2\), allowed is \(N, 3\)"),
+        (lambda: spectrum(torch.zeros(3), hermite_functions(torch.zeros(4, 2), 1)), r"values: got shape \(3,\)"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_integers_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"coefficients: got dtype torch.int64, allowed is a floating dtype"):
+        bends(torch.zeros(6, dtype=torch.int64))
