@@ -39,8 +39,8 @@ def test_faster():
 )
 def test_better():
     return not_tested(
-        "No accuracy on clean images is printed, neither are the widths of the networks with ReLU, nor whether these "
-        "have the layer normalisation that stands before the learned activations.",
+        "No accuracy on clean images is printed, nor are the widths of the networks with ReLU; whether these have the "
+        "layer normalisation that stands before learned activations is not said expressly.",
         "Accuracies of perceptrons and CNNs with ReLU, one and two arguments, all with LayerNorm and equal parameters, "
         "over at least five seeds, would decide it.",
     )
