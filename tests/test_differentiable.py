@@ -14,7 +14,17 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
 from companion import functional
-from companion.functional import aglu, apa, dac_conv2d, dac_linear, la_hardsilu, la_silu, raa
+from companion.functional import (
+    aglu,
+    apa,
+    dac_conv2d,
+    dac_linear,
+    la_hardsilu,
+    la_silu,
+    multi_argument,
+    quadratic_form,
+    raa,
+)
 from companion.operator import differentiable
 from tests.together import together
 
@@ -152,6 +162,10 @@ OPERATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "raa, relu": lambda z: raa(z, torch.ones(5) / 5, torch.zeros(1), gate="relu"),
     "dac_linear": lambda z: dac_linear(z, torch.ones(4, 5), torch.zeros(4, 5)),
     "dac_conv2d": lambda z: dac_conv2d(z, torch.ones(2, 3, 1, 1), torch.zeros(2, 3)),
+    "multi_argument": lambda z: multi_argument(
+        z, [torch.eye(4), torch.ones(1, 4)], [torch.zeros(4), torch.ones(1)], 4, 2
+    ),
+    "quadratic_form": lambda z: quadratic_form(z, torch.arange(6.0), 2, 2),
 }
 
 

@@ -237,6 +237,8 @@ SPARSE: dict[str, Callable[[], object]] = {
     "y": lambda: functional.la_silu(MATRIX.to_sparse_csr()),
     "weight": lambda: functional.dac_linear(MATRIX, MATRIX.to_sparse(), MATRIX),
     "bias": lambda: functional.raa(MATRIX, torch.ones(3), torch.ones(1).to_sparse()),
+    "weights": lambda: functional.multi_argument(MATRIX, [MATRIX.to_sparse(), MATRIX[:1]], [MATRIX[0], MATRIX[0]], 3),
+    "coefficients": lambda: functional.quadratic_form(MATRIX, torch.ones(3).to_sparse(), 1),
 }
 
 
@@ -267,7 +269,7 @@ def test_torchscript_is_refused_with_what_there_is_instead(name: str) -> None:
         torch.jit.script(others.get(name) or getattr(functional, name))
 
 
-@together("name", ["raa", "dac_linear", "dac_conv2d"])
+@together("name", ["raa", "dac_linear", "dac_conv2d", "quadratic_form"])
 def test_what_follows_may_work_in_place(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(companion.dac.op, "SMALL", 0)
     x, weight = torch.randn(2, 3, 3, 3), torch.randn(4, 3, 3, 3)
@@ -275,10 +277,12 @@ def test_what_follows_may_work_in_place(name: str, backend: str, monkeypatch: py
         "raa": (x, torch.randn(3), torch.randn(1)),
         "dac_linear": (x, torch.randn(4, 3), torch.randn(4, 3)),
         "dac_conv2d": (x, weight, torch.randn(4, 3)),
+        "quadratic_form": (x, torch.randn(3), 1),
     }[name]
     device = "cuda" if backend == "kernel" else "cpu"
-    leaves = [x.to(device).requires_grad_() for x in operands]
-    once, twice = getattr(functional, name)(*leaves), getattr(functional, name)(*leaves)
+    given = [x.to(device).requires_grad_() if isinstance(x, Tensor) else x for x in operands]
+    once, twice = getattr(functional, name)(*given), getattr(functional, name)(*given)
+    leaves = [x for x in given if isinstance(x, Tensor)]
     twice.mul_(2)
     assert torch.equal(twice, 2 * once)
     for one, two in zip(torch.autograd.grad(once.sum(), leaves), torch.autograd.grad(twice.sum(), leaves), strict=True):

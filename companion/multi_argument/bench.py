@@ -106,7 +106,7 @@ def _tensors(size: Shape, at: int) -> tuple[Shape, ...]:
 
 SUBJECTS = tuple(
     Subject(
-        f"multi_argument-{name}",
+        f"multi-argument-{name}",
         f"A network 2 → 64 → 64 → 1 as the activation of {what}, forward and backward",
         (
             Competitor("companion", package),

@@ -100,8 +100,9 @@ def replace_activations(
     TypeError
         If a replacement is a module instead of something that makes one, or a key is not a class of modules.
     ValueError
-        If a name is not known; if nothing is replaced, the error says why; or if ``channels`` is wanted without an
-        example.
+        If a name is not known; if nothing is replaced, the error says why; if ``channels`` is wanted without an
+        example; or if a new module has an ``arity`` other than 1, as `MultiArgument` has: the layer before it would
+        need more outputs.
 
     Notes
     -----
