@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -116,6 +116,10 @@ class MultiArgument(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return multi_argument(x, self.weights, self.biases, self.arity, self.dim)
 
+    def at(self, arguments: Tensor) -> Tensor:
+        """Return its values (...) at arguments (..., n), whatever its ``dim`` is."""
+        return multi_argument(arguments, self.weights, self.biases, self.arity).squeeze(-1)
+
     def freeze(self) -> MultiArgument:
         """Let the activation stay as it is, whatever trains: no parameter asks for a gradient.
 
@@ -151,7 +155,7 @@ class MultiArgument(nn.Module):
         >>> MultiArgument().surface(torch.linspace(-3, 3, 5), torch.linspace(-2, 2, 4)).shape
         torch.Size([5, 4])
         """
-        return _surface(lambda points: multi_argument(points, self.weights, self.biases, self.arity), self.arity, axes)
+        return _surface(self, axes)
 
     def quadratic(self, samples: Tensor) -> tuple[Quadratic, float]:
         """Return the quadratic form that is nearest to it by least squares, and the share of the variance it explains.
@@ -189,7 +193,7 @@ class MultiArgument(nn.Module):
         if samples.ndim != 2 or samples.shape[1] != self.arity:
             raise ValueError(f"samples: got shape {tuple(samples.shape)}, allowed is (N, {self.arity})")
         with torch.no_grad():
-            values = multi_argument(samples, self.weights, self.biases, self.arity)[:, 0]
+            values = self.at(samples)
         coefficients, explained = fit_quadratic(samples, values)
         like = self.weights[0]
         return Quadratic(self.arity, self.dim, coefficients.tolist(), device=like.device, dtype=like.dtype), explained
@@ -274,16 +278,20 @@ class Quadratic(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return quadratic_form(x, self.coefficients, self.arity, self.dim)
 
+    def at(self, arguments: Tensor) -> Tensor:
+        """Return its values (...) at arguments (..., n), whatever its ``dim`` is."""
+        return quadratic_form(arguments, self.coefficients, self.arity).squeeze(-1)
+
     def surface(self, *axes: Tensor) -> Tensor:
         """Return what it computes on a grid, see :meth:`companion.MultiArgument.surface`."""
-        return _surface(lambda points: quadratic_form(points, self.coefficients, self.arity), self.arity, axes)
+        return _surface(self, axes)
 
     def extra_repr(self) -> str:
         return f"arity={self.arity}, dim={self.dim}"
 
 
-def _surface(function: Callable[[Tensor], Tensor], arity: int, axes: Sequence[Tensor]) -> Tensor:
-    if len(axes) != arity:
-        raise ValueError(f"axes: got {len(axes)}, allowed is one for each of {arity} arguments")
+def _surface(layer: MultiArgument | Quadratic, axes: Sequence[Tensor]) -> Tensor:
+    if len(axes) != layer.arity:
+        raise ValueError(f"axes: got {len(axes)}, allowed is one for each of {layer.arity} arguments")
     with torch.no_grad():
-        return function(torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)).squeeze(-1)
+        return layer.at(torch.stack(torch.meshgrid(*axes, indexing="ij"), -1))

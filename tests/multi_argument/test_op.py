@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from companion.functional import multi_argument, quadratic_form
-from companion.multi_argument import reference
+from companion.multi_argument import op, reference
 from companion.multi_argument.quadratic import count_of
 from tests.together import together
 
@@ -239,6 +239,32 @@ def test_autocast_leaves_the_sums_alone(chunk: None) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = both(x, -1)
     assert all(map(torch.equal, inside, outside))
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["contiguous", "channels last"])
+def test_compiled_equals_eager_without_a_graph_break(layout: torch.memory_format) -> None:
+    torch.compiler.reset()
+    x, grad = torch.randn(2, 6, 3, 3).to(memory_format=layout), torch.randn(2, 3, 3, 3)
+    for function, given in (
+        (lambda *operands: network(*operands, dim=1), [x, *parameters(2, (8, 8))]),
+        (lambda x, c: quadratic_form(x, c, 2, 1), [x, torch.randn(6)]),
+    ):
+        found = differentiated(torch.compile(function, fullgraph=True), given, grad)
+        expected = differentiated(function, given, grad)
+        assert found[0].stride() == expected[0].stride()
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.compiler
+def test_the_compilers_operator_is_what_it_says() -> None:
+    flat = torch.cat([p.flatten() for p in parameters(2, (4, 3))])
+    x = torch.randn(2, 6, 3, 3)
+    views = [x, x.to(memory_format=torch.channels_last), x.transpose(0, 3), x[:1].expand(2, 6, 3, 3), x[:0]]
+    for given in views:
+        leaves = given.detach().requires_grad_(), flat.detach().requires_grad_()
+        torch.library.opcheck(op.OP, (*leaves, [2, 4, 3, 1], 1))
 
 
 def test_empty_input(chunk: None) -> None:
