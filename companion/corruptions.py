@@ -7,8 +7,12 @@ noise is added to them as they are, before any standardisation. Three things the
 - "Poisson distributed noise" counts photons: a pixel of value x becomes a Poisson number with mean 255·x, divided by
   255, as if the 8-bit value were a count. Its mean is x and its variance x/255.
 - The blur reflects the image at its border, without repeating the border itself.
+
+`SEVERITIES` has three kinds in five strengths, clipped to [0, 1]. They are of the kinds of CIFAR-10-C, but neither its
+files nor its strengths: strengths that hurt on CIFAR-10 do nothing to MNIST.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -16,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["CORRUPTIONS", "gaussian", "gaussian_blur", "poisson"]
+__all__ = ["CORRUPTIONS", "SEVERITIES", "contrast", "gaussian", "gaussian_blur", "poisson"]
 
 # The largest 8-bit pixel.
 _WHITE = 255.0
@@ -149,6 +153,44 @@ def gaussian_blur(images: Tensor, size: int = 3, sigma: float = 1.0) -> Tensor:
     return F.conv2d(rows, line.view(1, 1, 1, -1).expand(channels, 1, 1, size), groups=channels)
 
 
+def contrast(images: Tensor, share: float) -> Tensor:
+    """Shrink every image's distances from the mean of its pixels, channel by channel.
+
+    Parameters
+    ----------
+    images : Tensor
+        Shape (N, C, H, W), floating dtype.
+    share : float
+        What is left of them; 0 leaves plain areas.
+
+    Returns
+    -------
+    Tensor
+        Shape and dtype of `images`.
+
+    Raises
+    ------
+    TypeError
+        If `images` has no floating dtype.
+    ValueError
+        If `share` is negative.
+
+    References
+    ----------
+    Hendrycks, Dietterich (2019), Benchmarking neural network robustness to common corruptions and perturbations.
+
+    Examples
+    --------
+    >>> contrast(torch.tensor([[[[0.0, 1.0]]]]), 0.5)
+    tensor([[[[0.2500, 0.7500]]]])
+    """
+    _check(images)
+    if share < 0:
+        raise ValueError(f"share is {share}; allowed is 0 or more")
+    mean = images.mean((2, 3), keepdim=True)
+    return mean + share * (images - mean)
+
+
 def _check(images: Tensor) -> None:
     if not images.is_floating_point():
         raise TypeError(f"images has dtype {images.dtype}; allowed are floating dtypes with values between 0 and 1")
@@ -168,3 +210,28 @@ CORRUPTIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "blur": _blur,
 }
 """The paper's six noises by name: images and generator → noisy images."""
+
+
+def _noisy(std: float, images: Tensor, generator: torch.Generator) -> Tensor:
+    return gaussian(images, generator, std=std).clamp(0, 1)
+
+
+def _blurred(sigma: float, images: Tensor, generator: torch.Generator) -> Tensor:
+    """Blur as far as three deviations reach; it draws nothing."""
+    return gaussian_blur(images, 2 * math.ceil(3 * sigma) + 1, sigma)
+
+
+def _faded(share: float, images: Tensor, generator: torch.Generator) -> Tensor:
+    """Shrink the contrast; it draws nothing."""
+    return contrast(images, share)
+
+
+SEVERITIES: dict[str, tuple[Callable[[Tensor, torch.Generator], Tensor], ...]] = {
+    "noise": tuple(partial(_noisy, std) for std in (0.05, 0.1, 0.2, 0.3, 0.4)),
+    "blur": tuple(partial(_blurred, sigma) for sigma in (0.5, 0.75, 1.0, 1.5, 2.0)),
+    "contrast": tuple(partial(_faded, share) for share in (0.7, 0.5, 0.3, 0.2, 0.1)),
+}
+"""Three kinds of corruption by name, each the weakest first: images and generator → corrupted images.
+
+Noise by its standard deviation, blur by its deviation in pixels, contrast by what is left of it.
+"""

@@ -1,8 +1,9 @@
 import pytest
 import torch
+from torchvision.transforms.functional import adjust_contrast
 from torchvision.transforms.functional import gaussian_blur as published_blur
 
-from companion.corruptions import CORRUPTIONS, gaussian, gaussian_blur, poisson
+from companion.corruptions import CORRUPTIONS, SEVERITIES, contrast, gaussian, gaussian_blur, poisson
 
 # Mean and deviation of the four kinds of normal noise: section 4.2.2 of the paper.
 GAUSSIAN = {
@@ -108,3 +109,29 @@ def test_impossible_noises_are_errors():
     for size, sigma in ((2, 1.0), (0, 1.0), (3, 0.0)):
         with pytest.raises(ValueError, match=f"size is {size}"):
             gaussian_blur(images, size, sigma)
+    with pytest.raises(ValueError, match=r"share is -0\.5"):
+        contrast(images, -0.5)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_contrast_is_torchvisions_for_grey_images(share):
+    images = torch.rand(1, 1, 6, 5, generator=generator())
+    torch.testing.assert_close(contrast(images, share), adjust_contrast(images, share))
+
+
+def test_the_contrast_of_every_channel_and_image_is_its_own():
+    images = torch.rand(2, 3, 4, 4, generator=generator())
+    shrunk = contrast(images, 0.25)
+    torch.testing.assert_close(shrunk.mean((2, 3)), images.mean((2, 3)))
+    torch.testing.assert_close(shrunk.std((2, 3)), images.std((2, 3)) / 4)
+
+
+@pytest.mark.parametrize("kind", SEVERITIES)
+def test_five_severities_each_move_the_images_further_and_stay_images(kind):
+    images = torch.rand(20, 1, 8, 8, generator=generator(1))
+    corrupted = [corrupt(images, generator()) for corrupt in SEVERITIES[kind]]
+    distances = [(each - images).square().mean().item() for each in corrupted]
+    assert len(distances) == 5
+    assert distances == sorted(distances)
+    assert distances[0] > 0
+    assert all(each.min() >= 0 and each.max() <= 1 for each in corrupted)

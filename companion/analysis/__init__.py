@@ -1,6 +1,7 @@
 """Measures that experiments report and statistics that tables and claims rest on."""
 
 from companion.analysis.activity import fluctuation, quantiles, unit_means
+from companion.analysis.attacks import margin, projected_gradient
 from companion.analysis.attention import attention_entropy
 from companion.analysis.distributions import ks_distance, skewness
 from companion.analysis.early_stopping import EarlyStopping, early_stopping
@@ -34,8 +35,10 @@ __all__ = [
     "holm",
     "interval",
     "ks_distance",
+    "margin",
     "normality_then_test",
     "paired",
+    "projected_gradient",
     "quantiles",
     "skewness",
     "sparsity",

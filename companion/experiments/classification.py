@@ -52,7 +52,7 @@ from companion import datasets, models
 from companion.experiments.registry import Job
 from companion.training import Loss, Schedule, cosine, evaluate, one_cycle, staircase, train, warm_up
 
-__all__ = ["Fitted", "fit", "validation_accuracy"]
+__all__ = ["Fitted", "fit", "splits_of", "validation_accuracy"]
 
 
 _AUGMENTATIONS: dict[bool | str, Callable[[Tensor], Tensor] | None] = {
@@ -114,7 +114,7 @@ def fit(
     """
     settings = _settings(job)
     device = torch.device(settings["device"])
-    splits = _splits(job)
+    splits = splits_of(job)
     standardisation = (
         models.Standardise(*datasets.channel_statistics(splits.train))
         if settings.get("standardise") == "network"
@@ -166,8 +166,19 @@ def _schedule(settings: Mapping[str, Any]) -> Schedule:
     return warm_up(settings["warm_up"]) if "warm_up" in settings else cosine
 
 
-def _splits(job: Job) -> datasets.Splits:
-    """Return a job's data on the CPU."""
+def splits_of(job: Job) -> datasets.Splits:
+    """Return a job's data on the CPU, for who trains in another way than `fit`.
+
+    Parameters
+    ----------
+    job : Job
+        Settings, case and seed.
+
+    Returns
+    -------
+    Splits
+        As the settings and the case say.
+    """
     settings = _settings(job)
     place = settings.get("standardise", "data")
     if place not in ("data", "network", "none"):

@@ -68,7 +68,7 @@ class Experiment:
     Parameters
     ----------
     name : str
-        "<mechanism>-<what>", lower case.
+        "<mechanism>-<what>", lower case, a hyphen for each underscore.
     mechanism : str
         The folder of companion/ that registers it.
     description : str
@@ -137,8 +137,9 @@ def register(experiment: Experiment) -> Experiment:
     """
     if experiment.name in _EXPERIMENTS:
         raise ValueError(f"the experiment {experiment.name!r} is registered twice")
-    if not experiment.name.startswith(f"{experiment.mechanism}-"):
-        raise ValueError(f"name is {experiment.name!r}; it must begin with {experiment.mechanism + '-'!r}")
+    beginning = experiment.mechanism.replace("_", "-") + "-"
+    if not experiment.name.startswith(beginning):
+        raise ValueError(f"name is {experiment.name!r}; it must begin with {beginning!r}")
     _EXPERIMENTS[experiment.name] = experiment
     return experiment
 

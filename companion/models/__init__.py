@@ -10,6 +10,7 @@ from companion.models.factory import build
 from companion.models.mlp import MLP
 from companion.models.resnet import CifarResNet, resnet20, resnet32, resnet44, resnet56
 from companion.models.standardise import Standardise
+from companion.models.units import UnitCNN, UnitMLP, matched_widths
 from companion.models.vgg import VGG, vgg14_32, vgg20_16
 from companion.models.vit import DropPath, VisionTransformer, vit_tiny
 
@@ -20,8 +21,11 @@ __all__ = [
     "DropPath",
     "SmallCNN",
     "Standardise",
+    "UnitCNN",
+    "UnitMLP",
     "VisionTransformer",
     "build",
+    "matched_widths",
     "resnet20",
     "resnet32",
     "resnet44",

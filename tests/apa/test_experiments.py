@@ -157,7 +157,7 @@ def test_the_long_tail_has_all_its_images_where_it_is_evaluated_and_a_tenth_fewe
     seen = {}
 
     def fit_(job, activation):
-        seen[job.stage] = classification._splits(job)
+        seen[job.stage] = classification.splits_of(job)
 
     monkeypatch.setattr(experiments, "fit", fit_)
     settings = LONG_TAIL.presets["excerpt"] | {"standardise": "none"}

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,10 @@ def test_names_are_unique_and_carry_the_mechanism():
         register(toy())
     with pytest.raises(ValueError, match="must begin with 'apa-'"):
         register(toy("toy"))
+    several = replace(toy("multi-argument-toy"), mechanism="multi_argument")
+    assert register(several) is several
+    with pytest.raises(ValueError, match="must begin with 'multi-argument-'"):
+        register(replace(several, name="multi_argument-toy"))
 
 
 def test_unknown_names_and_presets_list_those_there_are():

@@ -8,7 +8,7 @@ import math
 import pytest
 from torch import nn
 
-from companion.multi_argument.counts import conv_parameters, match, mlp_parameters
+from companion.multi_argument.counts import conv_parameters, inner_parameters, match, mlp_parameters
 from tests.together import together
 
 
@@ -48,8 +48,22 @@ def test_no_other_beta_matches_better(name: tuple[str, str]) -> None:
 
 
 def test_only_where_the_first_layer_is_small_is_beta() -> None:
-    extras = {name: match(hidden, 2, count, count(hidden, 2)).extra for name, (hidden, count) in PAPER.items()}
-    assert extras == {("MLP", "MNIST"): 25, ("MLP", "CIFAR-10"): 33, ("CNN", "MNIST"): 1, ("CNN", "CIFAR-10"): 1}
+    found = {name: match(hidden, 2, count, count(hidden, 2)) for name, (hidden, count) in PAPER.items()}
+    assert {name: (each.extra, each.difference) for name, each in found.items()} == {
+        ("MLP", "MNIST"): (25, 345),
+        ("MLP", "CIFAR-10"): (33, -911),
+        ("CNN", "MNIST"): (1, 2190),
+        ("CNN", "CIFAR-10"): (1, 1560),
+    }
+
+
+def test_learned_activations_of_one_argument_get_the_same_widths() -> None:
+    for hidden, count in PAPER.values():
+        target = count(hidden, 2) + inner_parameters(2)
+        relu = match(hidden, 2, count, count(hidden, 2))
+        one = match(hidden, 2, lambda widths, count=count: count(widths) + inner_parameters(1), target)
+        assert one.widths == relu.widths
+        assert one.difference == relu.difference - 64
 
 
 def test_where_one_argument_is_asked_for_nothing_changes() -> None:

@@ -20,7 +20,8 @@ from companion import symbolic
 from companion.multi_argument import formulas
 from companion.multi_argument.counts import inner_parameters, match, mlp_parameters
 from companion.multi_argument.formulas import L, Z, c, h, i, j, k, n, written_out
-from companion.multi_argument.surfaces import hermite_functions, spectrum
+from companion.multi_argument.op import multi_argument, quadratic_form
+from companion.multi_argument.surfaces import bends, curvature, hermite_functions, shape, spectrum
 from tests.together import together
 
 ROOM = "multi_argument-"
@@ -114,6 +115,32 @@ def inner(arity: int, hidden: int) -> nn.Sequential:
     sizes = (arity, hidden, hidden, 1)
     layers = [nn.Linear(*each, dtype=torch.float64) for each in itertools.pairwise(sizes)]
     return nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+
+
+def test_the_operator_is_the_formula() -> None:
+    arity, hidden = 2, 3
+    layers = [layer for layer in inner(arity, hidden) if isinstance(layer, nn.Linear)]
+    argument = torch.randn(arity, dtype=torch.float64)
+    values: dict[Any, float] = {formulas.x[at + 1]: argument[at].item() for at in range(arity)}
+    for layer, weight, bias in zip(layers[:2], (formulas.U, formulas.V), (formulas.a, formulas.b), strict=True):
+        values |= {weight[at[0] + 1, at[1] + 1]: value.item() for at, value in np.ndenumerate(layer.weight.detach())}
+        values |= {bias[at + 1]: value.item() for at, value in enumerate(layer.bias)}
+    values |= {formulas.w[at + 1]: value.item() for at, value in enumerate(layers[2].weight[0])}
+    written = written_out(formulas.y, arity, hidden).subs(values | {formulas.o: layers[2].bias.item()})
+    exact = written.replace(formulas.phi, lambda u: sympy.Max(u, 0))
+    found = multi_argument(argument, [each.weight for each in layers], [each.bias for each in layers], arity)
+    assert found.item() == pytest.approx(float(exact), rel=1e-14)
+
+
+def test_the_quadratic_operator_is_the_formula() -> None:
+    point, coefficients = torch.randn(2, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
+    values = dict(zip((x1, x2, *c), [*point.tolist(), *coefficients.tolist()], strict=True))
+    exact = float(FORMULAS["quadratic"].rhs.subs(values))
+    assert quadratic_form(point, coefficients, 2).item() == pytest.approx(exact, rel=1e-14)
+    assert curvature(coefficients) == pytest.approx(float(FORMULAS["curvature"].rhs.subs(values)))
+    assert shape(coefficients) == pytest.approx(float(symbolic.expand(FORMULAS["shape"].rhs).subs(values)))
+    eigenvalues = [float(FORMULAS[f"eigenvalue-{name}"].rhs.subs(values)) for name in ("low", "high")]
+    assert bends(coefficients).tolist() == pytest.approx(eigenvalues)
 
 
 def test_the_gradients_of_the_paper_network_are_the_formulas() -> None:
