@@ -238,7 +238,7 @@ class Quadratic(nn.Module):
 
     Shape
     -----
-    As of :class:`companion.MultiArgument`.
+    As those of MultiArgument, with arguments in any number of units.
 
     References
     ----------
