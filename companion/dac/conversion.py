@@ -172,7 +172,8 @@ def _rebuild(net: Network, flow: Flow, make: _Maker) -> dict[str, str]:
             if isinstance(getattr(successor, "bias", None), nn.Parameter):
                 successor.bias.requires_grad_(trained)
             _hand_over_hooks(module, successor)
-            net.root.set_submodule(str(node.target), successor)
+            parent, _, child = str(node.target).rpartition(".")
+            setattr(net.root.get_submodule(parent), child, successor)
             made[str(node.target)] = f"{what} → {type(successor).__name__}"
         elif isinstance(module, NORMS) and module.running_mean is not None and not needed:
             before = offset(node.args[0])

@@ -414,7 +414,7 @@ def _is_below(name: str, others: Sequence[str]) -> bool:
 
 def _put(model: nn.Module, name: str, new: nn.Module) -> None:
     parent, _, own = name.rpartition(".")
-    model.set_submodule(name, new)
+    setattr(model.get_submodule(parent), own, new)
     _known_to_torch(model.get_submodule(parent), own)
 
 
