@@ -441,6 +441,47 @@ def opaque(name: str, schema: str, compute: Callable[..., Any], fake: Callable[.
     return op
 
 
+def opaque_with_gradient(
+    name: str,
+    operands: str,
+    settings: str,
+    forward: tuple[Callable[..., Any], Callable[..., Any]],
+    backward: tuple[Callable[..., Any], Callable[..., Any]],
+) -> tuple[CustomOpDef, CustomOpDef]:
+    """Two such operators, the second of which computes the gradients of the first.
+
+    Parameters
+    ----------
+    name : str
+        Of the first, as in :func:`opaque`; the second is called ``<name>_backward``.
+    operands, settings : str
+        Of its schema: the tensors that have gradients, then the rest. The result is one tensor.
+    forward : tuple of callable
+        ``compute`` and ``fake``, both of the operands and settings.
+    backward : tuple of callable
+        The same for the gradient of the result, the operands, the settings, and which operands' gradients are needed;
+        they return a tensor for each operand, empty where it is not needed.
+    """
+    count = operands.count(",") + 1
+    results = ", ".join(["Tensor"] * count)
+    op = opaque(name, f"({operands}, {settings}) -> Tensor", *forward)
+    gradients = opaque(
+        f"{name}_backward", f"(Tensor grad, {operands}, {settings}, bool[{count}] needs) -> ({results})", *backward
+    )
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:count])
+        ctx.settings = inputs[count:]
+
+    def autograd(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        needs = list(ctx.needs_input_grad[:count])
+        found = gradients(grad, *ctx.saved_tensors, *ctx.settings, needs)
+        return (*(g if need else None for g, need in zip(found, needs, strict=True)), *(None for _ in ctx.settings))
+
+    op.register_autograd(autograd, setup_context=setup)
+    return op, gradients
+
+
 def image_format(z: torch.Tensor) -> torch.memory_format:
     """That of the results for the images ``z``: channels-last for channels-last."""
     last = z.is_contiguous(memory_format=torch.channels_last) and not z.is_contiguous()

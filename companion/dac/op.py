@@ -23,7 +23,7 @@ from companion.operator import (
     differentiable,
     exporting,
     image_format,
-    opaque,
+    opaque_with_gradient,
     overridable,
     transformed,
     without_autocast,
@@ -485,29 +485,13 @@ def _op_backward_fake(
     return dz.to(memory_format=image_format(z)) if needs[0] else dz, dweight, dbias
 
 
-_SETTINGS = "int[2] stride, int[2] padding, int[2] dilation, int groups, bool before, str activation"
-_OPERANDS = "Tensor z, Tensor weight, Tensor bias"
-OP = opaque("companion::dac_conv2d", f"({_OPERANDS}, {_SETTINGS}) -> Tensor", _op, _op_fake)
-OP_BACKWARD = opaque(
-    "companion::dac_conv2d_backward",
-    f"(Tensor grad, {_OPERANDS}, {_SETTINGS}, bool[3] needs) -> (Tensor, Tensor, Tensor)",
-    _op_backward,
-    _op_backward_fake,
+OP, OP_BACKWARD = opaque_with_gradient(
+    "companion::dac_conv2d",
+    "Tensor z, Tensor weight, Tensor bias",
+    "int[2] stride, int[2] padding, int[2] dilation, int groups, bool before, str activation",
+    (_op, _op_fake),
+    (_op_backward, _op_backward_fake),
 )
-
-
-def _op_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:3])
-    ctx.settings = inputs[3:]
-
-
-def _op_autograd(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    needs = list(ctx.needs_input_grad[:3])
-    found = OP_BACKWARD(grad, *ctx.saved_tensors, *ctx.settings, needs)
-    return (*(g if need else None for g, need in zip(found, needs, strict=True)), *(None for _ in ctx.settings))
-
-
-OP.register_autograd(_op_autograd, setup_context=_op_setup)
 
 
 @register_decomposition(torch.ops.companion.dac_conv2d.default)

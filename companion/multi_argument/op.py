@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from companion.operator import (
     differentiable,
     image_format,
     in_order_of_memory,
-    opaque,
+    opaque_with_gradient,
     overridable,
     transformed,
     without_autocast,
@@ -344,25 +344,10 @@ def _op_backward_fake(
     return dx, torch.empty(flat.shape if needs[1] else 0, dtype=flat.dtype, device=flat.device)
 
 
-_OPERANDS, _SETTINGS = "Tensor x, Tensor parameters", "int[] widths, int dim"
-OP = opaque("companion::multi_argument", f"({_OPERANDS}, {_SETTINGS}) -> Tensor", _op, _op_fake)
-OP_BACKWARD = opaque(
-    "companion::multi_argument_backward",
-    f"(Tensor grad, {_OPERANDS}, {_SETTINGS}, bool[2] needs) -> (Tensor, Tensor)",
-    _op_backward,
-    _op_backward_fake,
+OP, OP_BACKWARD = opaque_with_gradient(
+    "companion::multi_argument",
+    "Tensor x, Tensor parameters",
+    "int[] widths, int dim",
+    (_op, _op_fake),
+    (_op_backward, _op_backward_fake),
 )
-
-
-def _op_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:2])
-    ctx.settings = inputs[2:]
-
-
-def _op_autograd(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    needs = list(ctx.needs_input_grad[:2])
-    dx, dflat = OP_BACKWARD(grad, *ctx.saved_tensors, *ctx.settings, needs)
-    return dx if needs[0] else None, dflat if needs[1] else None, None, None
-
-
-OP.register_autograd(_op_autograd, setup_context=_op_setup)
