@@ -422,52 +422,40 @@ class _Reattached(torch.autograd.Function):
         return None, None, None, *_reattached_gradients(results, given, ctx.of, wanted)
 
 
-def opaque(name: str, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> CustomOpDef:
-    """An operator that a compiled graph calls and does not look into.
-
-    Parameters
-    ----------
-    name : str
-        Such as "companion::dac_conv2d".
-    schema : str
-        Of its arguments and results, as PyTorch writes it. No argument is changed, no result shares its memory.
-    compute : callable
-        What it does; it may ask :func:`choose`.
-    fake : callable
-        The same from shapes alone: empty tensors with the shapes, dtypes and strides of what ``compute`` returns.
-    """
-    op = torch.library.custom_op(name, compute, mutates_args=(), schema=schema)
-    op.register_fake(fake)
-    return op
-
-
-def opaque_with_gradient(
+def opaque(
     name: str,
     operands: str,
     settings: str,
     forward: tuple[Callable[..., Any], Callable[..., Any]],
     backward: tuple[Callable[..., Any], Callable[..., Any]],
 ) -> tuple[CustomOpDef, CustomOpDef]:
-    """Two such operators, the second of which computes the gradients of the first.
+    """An operator that a compiled graph calls and does not look into, and one that computes its gradients.
 
     Parameters
     ----------
     name : str
-        Of the first, as in :func:`opaque`; the second is called ``<name>_backward``.
+        Such as "companion::dac_conv2d"; the second is called ``<name>_backward``.
     operands, settings : str
-        Of its schema: the tensors that have gradients, then the rest. The result is one tensor.
+        Of the schema, as PyTorch writes it: the tensors that have gradients, then the rest. No argument is changed; the
+        result is one tensor and shares no memory with them.
     forward : tuple of callable
-        ``compute`` and ``fake``, both of the operands and settings.
+        What it does, of the operands and settings; it may ask :func:`choose`. And the same from shapes alone: an empty
+        tensor with the shape, dtype and strides of what the first returns.
     backward : tuple of callable
         The same for the gradient of the result, the operands, the settings, and which operands' gradients are needed;
         they return a tensor for each operand, empty where it is not needed.
     """
     count = operands.count(",") + 1
     results = ", ".join(["Tensor"] * count)
-    op = opaque(name, f"({operands}, {settings}) -> Tensor", *forward)
-    gradients = opaque(
-        f"{name}_backward", f"(Tensor grad, {operands}, {settings}, bool[{count}] needs) -> ({results})", *backward
-    )
+
+    def declared(name: str, schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> CustomOpDef:
+        op = torch.library.custom_op(name, compute, mutates_args=(), schema=schema)
+        op.register_fake(fake)
+        return op
+
+    op = declared(name, f"({operands}, {settings}) -> Tensor", *forward)
+    needed = f"(Tensor grad, {operands}, {settings}, bool[{count}] needs)"
+    gradients = declared(f"{name}_backward", f"{needed} -> ({results})", *backward)
 
     def setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[:count])

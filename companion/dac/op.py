@@ -23,7 +23,7 @@ from companion.operator import (
     differentiable,
     exporting,
     image_format,
-    opaque_with_gradient,
+    opaque,
     overridable,
     transformed,
     without_autocast,
@@ -485,7 +485,7 @@ def _op_backward_fake(
     return dz.to(memory_format=image_format(z)) if needs[0] else dz, dweight, dbias
 
 
-OP, OP_BACKWARD = opaque_with_gradient(
+OP, OP_BACKWARD = opaque(
     "companion::dac_conv2d",
     "Tensor z, Tensor weight, Tensor bias",
     "int[2] stride, int[2] padding, int[2] dilation, int groups, bool before, str activation",

@@ -19,7 +19,7 @@ from companion.operator import (
     differentiable,
     image_format,
     in_order_of_memory,
-    opaque_with_gradient,
+    opaque,
     overridable,
     transformed,
     without_autocast,
@@ -344,7 +344,7 @@ def _op_backward_fake(
     return dx, torch.empty(flat.shape if needs[1] else 0, dtype=flat.dtype, device=flat.device)
 
 
-OP, OP_BACKWARD = opaque_with_gradient(
+OP, OP_BACKWARD = opaque(
     "companion::multi_argument",
     "Tensor x, Tensor parameters",
     "int[] widths, int dim",
