@@ -180,6 +180,16 @@ def test_the_versions_are_the_equations(version, parameters, offset):
     torch.testing.assert_close(layer(x), x * torch.special.ndtr(x + c))
 
 
+def test_each_case_of_the_sensitivity_has_its_own_momentum_and_weight():
+    settings = {**get("dnrt-sensitivity").presets["smoke"], "epochs": 0}
+    plain, *cases = get("dnrt-sensitivity").cases(settings)
+    found = [
+        experiments._fit(Job("dnrt-sensitivity", "evaluation", case, settings, 0, 0.003)).model.arr for case in cases
+    ]
+    assert plain == {"response": "raa"}
+    assert [(each.arr.momentum, each.weight) for each in found] == [(0.1, 0.1), (1.0, 0.1), (0.1, 10.0)]
+
+
 def test_momenta_are_compared_with_a_tenth_weights_with_no_loss_and_each_condition_by_itself():
     cases = get("dnrt-sensitivity").cases(get("dnrt-sensitivity").presets["laptop"])
     rows = [
