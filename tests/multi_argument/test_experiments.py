@@ -52,6 +52,23 @@ def test_outer_networks_have_the_parameters_of_two_arguments_within_one_per_cent
         assert 0.99 * wanted <= parameters_of(neuron, settings, shape) <= wanted
 
 
+@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize("norm", [True, False])
+def test_a_case_is_normalised_or_not_and_nothing_else_differs(name, norm):
+    job = job_of("relu", name, norm)
+    data = experiments.Part(torch.rand(4, 1, 8, 8), torch.zeros(4))
+    network = experiments._network(job, experiments.Splits(data, data, data, 10), None)
+    seen = []
+    for module in network.modules():
+        if isinstance(module, nn.ReLU):
+            module.register_forward_pre_hook(lambda _, args: seen.append(args[0].flatten(1)))
+    network(data.inputs)
+    for x in seen:
+        spread = x.var(1, correction=0)
+        assert torch.allclose(spread, torch.ones(4), atol=1e-2) == norm
+    assert seen
+
+
 def parameters_of(neuron, settings, shape):
     """Counted on the network itself."""
     job = Job("", "evaluation", {"neuron": neuron, "norm": True}, dict(settings), 0, None)

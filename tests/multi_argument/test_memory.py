@@ -81,5 +81,6 @@ def test_the_hidden_layers_are_never_held_together(what: str, shape: tuple[int, 
 
 @pytest.mark.slow
 def test_the_measure_sees_them_where_they_are_held() -> None:
-    # one hidden layer of 512 MiB at least is kept beside what is computed from it
-    assert measured("naive", *ROWS)[0] >= 1024
+    # 2 GiB where nothing is swapped out; a machine short of memory counts less
+    peak, output, given = measured("naive", *ROWS)
+    assert peak > 4 * (output + given + 64)
