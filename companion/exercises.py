@@ -238,8 +238,9 @@ def _copies(point: Iterable[Any]) -> list[Any]:
 
 def _value(function: Callable[..., Any], point: tuple[Any, ...]) -> Any:
     """What the answer gives for some arguments: a number or tensor."""
+    given = _copies(point)
     try:
-        value = function(*_copies(point))
+        value = function(*given)
     except _UnreadableError:
         raise
     except Exception as error:
@@ -252,6 +253,9 @@ def _value(function: Callable[..., Any], point: tuple[Any, ...]) -> Any:
         isinstance(value, numbers.Number | Tensor) or hasattr(value, "__array__")
     ):
         raise _UnreadableError(f"It gives a {type(value).__name__}; asked is a number or a tensor.")
+    for name, before, after in zip(itertools.count(1), point, given, strict=False):
+        if isinstance(before, Tensor) and not torch.equal(before, after.detach()):
+            raise _UnreadableError(f"It changes argument {name}; leave it as it is, and return something new.")
     return value
 
 

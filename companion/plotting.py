@@ -232,6 +232,57 @@ def slider(name: str, symbol: str, ends: tuple[float, float], step: float, value
     )
 
 
+def sliders(rows: Iterable[tuple[str, str, tuple[float, float], float, float, str]]) -> str:
+    """Sliders whose symbols are equally wide; a row is what `slider` takes."""
+    return "\n".join(
+        slider(name, f'<span style="flex:none;width:7.5em">{symbol}</span>', ends, step, value, shown)
+        for name, symbol, ends, step, value, shown in rows
+    )
+
+
+def legend(*signs: tuple[str, str, str]) -> str:
+    """Signs, their colours and what they mean; no line breaks between a sign and its meaning."""
+    each = " &nbsp; ".join(
+        f'<span style="white-space:nowrap"><span style="color:{colour}">{sign}</span> {meaning}</span>'
+        for sign, colour, meaning in signs
+    )
+    return f'<p style="margin:.3em 0">{each}</p>'
+
+
+def number(value: float) -> str:
+    """Two decimals and a true minus, zero without one, as `NUMBER` writes it."""
+    return f"{value:z.2f}".replace("-", "−")
+
+
+def whole(value: int) -> str:
+    """A whole number with a true minus."""
+    return f"{value}".replace("-", "−")
+
+
+NUMBER = """
+  const number = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=0\\.?0*$)/, "").replace("-", "−");
+"""
+"""What a script of a figure that moves begins with: numbers as text."""
+
+LISTEN = """
+  const update = () => {
+    draw(...inputs.map(input => Number(input.value)));
+    for (const input of inputs) {
+      const shown = number(Number(input.value), input.step.includes(".") ? 2 : 0);
+      figure.querySelector("output." + input.name).textContent = shown;
+      input.setAttribute("aria-valuetext", shown);
+    }
+  };
+  for (const input of inputs) input.addEventListener("input", update);
+  for (const button of figure.querySelectorAll("button")) button.addEventListener("click", () => {
+    button.dataset.start.split(" ").forEach((value, k) => { inputs[k].value = value; });
+    update();
+  });
+  update();
+"""
+"""What it ends with: ``draw`` is called with the values of ``inputs`` at each move of a slider or press of a button."""
+
+
 def check_start(name: str, value: float, ends: tuple[float, float]) -> None:
     """Refuse a start that lies outside its slider."""
     if not ends[0] <= value <= ends[1]:

@@ -14,15 +14,20 @@ from companion.dnrt.reference import TAIL, P
 from companion.plotting import (
     COLOURS,
     HEIGHT,
+    LISTEN,
+    NUMBER,
     WIDTH,
     Picture,
     buttons,
     check_start,
     drawing,
     filled,
+    legend,
+    number,
     picture,
-    slider,
+    sliders,
     subplots,
+    whole,
 )
 
 if TYPE_CHECKING:
@@ -30,53 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["moving_means", "moving_threshold", "neurons", "responses"]
 
-
-def _number(value: float) -> str:
-    """Two decimals and a true minus, zero without one, as the scripts write it."""
-    return f"{value:z.2f}".replace("-", "−")
-
-
-def _whole(value: int) -> str:
-    return f"{value}".replace("-", "−")
-
-
-def _legend(*signs: tuple[str, str, str]) -> str:
-    """Signs, their colours and what they mean; no line breaks between a sign and its meaning."""
-    each = " &nbsp; ".join(
-        f'<span style="white-space:nowrap"><span style="color:{colour}">{sign}</span> {meaning}</span>'
-        for sign, colour, meaning in signs
-    )
-    return f'<p style="margin:.3em 0">{each}</p>'
-
-
-def _sliders(rows: Iterable[tuple[str, str, tuple[float, float], float, float, str]]) -> str:
-    """Sliders whose symbols are equally wide."""
-    return "\n".join(
-        slider(name, f'<span style="flex:none;width:7.5em">{symbol}</span>', ends, step, value, shown)
-        for name, symbol, ends, step, value, shown in rows
-    )
-
-
-# What both scripts begin and end with.
-_NUMBER = """
-  const number = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=0\\.?0*$)/, "").replace("-", "−");
-"""
-_LISTEN = """
-  const update = () => {
-    draw(...inputs.map(input => Number(input.value)));
-    for (const input of inputs) {
-      const shown = number(Number(input.value), input.step.includes(".") ? 2 : 0);
-      figure.querySelector("output." + input.name).textContent = shown;
-      input.setAttribute("aria-valuetext", shown);
-    }
-  };
-  for (const input of inputs) input.addEventListener("input", update);
-  for (const button of figure.querySelectorAll("button")) button.addEventListener("click", () => {
-    button.dataset.start.split(" ").forEach((value, k) => { inputs[k].value = value; });
-    update();
-  });
-  update();
-"""
 
 # --- a threshold that follows its vector --------------------------------------------------------------------------
 
@@ -98,7 +56,7 @@ for (const figure of document.querySelectorAll(".neuron-threshold:not([data-read
   const inputs = ["noise", "weight", "bias"].map(name => figure.querySelector(`[name=${name}]`));
   const others = @ELEMENTS@, tail = @TAIL@;
 """
-    + _NUMBER
+    + NUMBER
     + """  // Φ(−u) e^(u²/2) is a polynomial in t = 1/(1 + p u), as in the kernel.
   const phi = u => {
     const t = 1 / (1 + @P@ * Math.abs(u));
@@ -132,7 +90,7 @@ for (const figure of document.querySelectorAll(".neuron-threshold:not([data-read
     figure.querySelector(".said").textContent = `Offset c = ${number(c)}. Of x₁ = ${number(others[0], 1)} the gate `
       + `lets ${(100 * open).toFixed(0)} % through; GELU would let ${(100 * phi(others[0])).toFixed(0)} %.`;
   };"""
-    + _LISTEN
+    + LISTEN
     + """}
 """
 )
@@ -200,18 +158,18 @@ def moving_threshold(noise: float = 1.5, weight: float = -0.8, bias: float = 0.0
     c = weight * noise + bias
     first = _ELEMENTS[0]
     rows = (
-        ("noise", "noise x₈", _NOISE, 0.05, noise, _number(noise)),
-        ("weight", "weight w₈", _WEIGHT, 0.05, weight, _number(weight)),
-        ("bias", "bias b", _BIAS, 0.05, bias, _number(bias)),
+        ("noise", "noise x₈", _NOISE, 0.05, noise, number(noise)),
+        ("weight", "weight w₈", _WEIGHT, 0.05, weight, number(weight)),
+        ("bias", "bias b", _BIAS, 0.05, bias, number(bias)),
     )
     page = f"""\
 <div class="neuron-threshold" role="group" aria-label="Move one element, its weight and the bias"
 style="max-width:560px;margin:1em 0">
 {_threshold(noise, c, alt)}
-{_legend(("━━", COLOURS[0], "RAA"), ("╍╍", COLOURS[4], "GELU"), ("╍╍", COLOURS[1], "threshold x = −c: half open"))}
-{_sliders(rows)}
+{legend(("━━", COLOURS[0], "RAA"), ("╍╍", COLOURS[4], "GELU"), ("╍╍", COLOURS[1], "threshold x = −c: half open"))}
+{sliders(rows)}
 {buttons(_ROOMS)}
-<p class="said" role="status" style="margin:.3em 0">Offset c = {_number(c)}. Of x₁ = {first:g} the gate lets \
+<p class="said" role="status" style="margin:.3em 0">Offset c = {number(c)}. Of x₁ = {first:g} the gate lets \
 {100 * _phi(first + c):.0f} % through; GELU would let {100 * _phi(first):.0f} %.</p>
 <script>{script}</script>
 </div>"""
@@ -257,13 +215,13 @@ def _threshold(noise: float, c: float, alt: str) -> str:
     )
     axes += f'<path d="M{left:g} {_OUT_0}H{right:g}M{_MIDDLE} {_TOP}V{_BOTTOM}"/>'
     marks = "".join(
-        f'<text x="{x(at):g}" y="{_TALL - 4}" text-anchor="middle">{_whole(at)}</text>' for at in range(-3, 4)
+        f'<text x="{x(at):g}" y="{_TALL - 4}" text-anchor="middle">{whole(at)}</text>' for at in range(-3, 4)
     )
     marks += "".join(
         f'<text x="44" y="{_GATE_0 - _GATE_UNIT * at + 5:g}" text-anchor="end">{name}</text>'
         for at, name in ((0, "0"), (0.5, "½"), (1, "1"))
     )
-    marks += "".join(f'<text x="44" y="{out(at) + 5:g}" text-anchor="end">{_whole(at)}</text>' for at in range(-1, 4))
+    marks += "".join(f'<text x="44" y="{out(at) + 5:g}" text-anchor="end">{whole(at)}</text>' for at in range(-1, 4))
     return f"""\
 <svg role="img" aria-label="{html.escape(alt)}" viewBox="0 0 {WIDTH} {_TALL}" style="width:100%;height:auto">
 <g stroke="currentColor" fill="none" opacity=".35">{axes}</g>
@@ -279,7 +237,7 @@ d="{path(out(at * _phi(at)) for at in grid)}"/>
 </g>
 <g>{"".join(dots)}</g>
 <g fill="currentColor" font-size="17" style="font-family:sans-serif">
-<text class="label" x="{min(max(x(-c), 90), 350):.2f}" y="16" text-anchor="middle">threshold {_number(-c)}</text>
+<text class="label" x="{min(max(x(-c), 90), 350):.2f}" y="16" text-anchor="middle">threshold {number(-c)}</text>
 <text x="476" y="16" text-anchor="end">open</text>
 {"".join(texts)}
 <text x="54" y="{_GATE_0 - _GATE_UNIT - 7}">gate Φ(x + c)</text><text x="54" y="{_OUT_0 - 110}">output x Φ(x + c)</text>
@@ -306,7 +264,7 @@ for (const figure of document.querySelectorAll(".neuron-means:not([data-ready])"
   const inputs = ["step", "momentum"].map(name => figure.querySelector(`[name=${name}]`));
   const samples = @SAMPLES@;
 """
-    + _NUMBER
+    + NUMBER
     + """  const place = ([x, y]) =>
     (@WIDTH@ / 2 + @SCALE@ * x).toFixed(2) + " " + (@HEIGHT@ / 2 - @SCALE@ * y).toFixed(2);
   const set = (name, attribute, value) => figure.querySelector("." + name).setAttribute(attribute, value);
@@ -329,7 +287,7 @@ for (const figure of document.querySelectorAll(".neuron-means:not([data-ready])"
     figure.querySelector(".said").textContent = `Sample ${step} is of class ${own}. Its loss is the mean of the two `
       + `legs: (${legs.map(leg => number(leg)).join(" + ")})/2 = ${number((legs[0] + legs[1]) / 2)}.`;
   };"""
-    + _LISTEN
+    + LISTEN
     + """}
 """
 )
@@ -373,7 +331,7 @@ def moving_means(step: int = 15, momentum: float = 0.1) -> Picture:
     svg, said = _means(step, momentum, alt)
     rows = (
         ("step", "sample", _STEP, 1, step, f"{step}"),
-        ("momentum", "momentum m", _MOMENTUM, 0.01, momentum, _number(momentum)),
+        ("momentum", "momentum m", _MOMENTUM, 0.01, momentum, number(momentum)),
     )
     signs = (
         ("●", COLOURS[0], "class 1"),
@@ -385,8 +343,8 @@ def moving_means(step: int = 15, momentum: float = 0.1) -> Picture:
 <div class="neuron-means" role="group" aria-label="Move the sample and the momentum"
 style="max-width:640px;margin:1em 0">
 {svg}
-{_legend(*signs)}
-{_sliders(rows)}
+{legend(*signs)}
+{sliders(rows)}
 {buttons((name, (_STEP[1], m)) for name, m in _MOMENTA)}
 <p class="said" role="status" style="margin:.3em 0">{said}</p>
 <script>{script}</script>
@@ -437,7 +395,7 @@ d="M{place(seen)}L{place((last[0], seen[1]))}L{place(last)}"/>
 <text fill="currentColor" font-size="14" style="font-family:sans-serif" x="{x(0) + 8:g}" y="14">r₂</text>"""
     said = (
         f"Sample {step} is of class {own}. Its loss is the mean of the two legs: "
-        f"({_number(legs[0])} + {_number(legs[1])})/2 = {_number(sum(legs) / 2)}."
+        f"({number(legs[0])} + {number(legs[1])})/2 = {number(sum(legs) / 2)}."
     )
     return drawing(curves, alt, "r₁", ((-2, -1, 1, 2), (-1, 1)), x, y), said
 
@@ -485,7 +443,7 @@ def neurons() -> Picture:
     Picture
         Displays itself when it is the last value of a cell.
     """
-    figure, rows = subplots(2, 1, sharex=True, sharey=True, figsize=(5.4, 4.6))
+    figure, rows = subplots(2, 1, sharex=True, sharey=True, figsize=(3.7, 4.6))
     for axes, current, title in zip(rows, _currents(), ("at rest", "after a burst"), strict=True):
         potentials, thresholds, spikes = _integrate_and_fire(current)
         time = [_DT * step for step in range(_END)]
@@ -516,8 +474,8 @@ def neurons() -> Picture:
         caption=(
             "Why does the same weak pulse make a spike at rest and none after a burst? Every spike lifts the "
             "threshold, and it takes time to fall again. This is a model of a neuron, and no proof for RAA: here the "
-            "threshold follows the neuron's own past; RAA's follows the other elements of the same vector, at the same "
-            "moment."
+            "threshold follows the neuron's own past; RAA's follows all elements of the same vector, at the same "
+            "moment. Grey: the input, in units of its own."
         ),
     )
 
@@ -552,7 +510,7 @@ def responses(axes: Axes, groups: Mapping[str, Tensor | Sequence[Sequence[float]
     >>> picture(figure, alt="Responses of two channels.")
     Figure: Responses of two channels.
     """
-    for number, (name, given) in enumerate(groups.items()):
+    for place, (name, given) in enumerate(groups.items()):
         quantiles = torch.as_tensor(given, dtype=torch.float64)
         if quantiles.ndim != 2 or quantiles.shape[1] < 3 or quantiles.shape[1] % 2 == 0:
             raise ValueError(
@@ -562,14 +520,14 @@ def responses(axes: Axes, groups: Mapping[str, Tensor | Sequence[Sequence[float]
             raise ValueError(f"groups: the quantiles of {name!r} must ascend along the second dimension")
         shown = quantiles[:channels].numpy()
         # The groups stand beside each other, within four fifths of a channel.
-        shift = 0.8 * ((number + 0.5) / len(groups) - 0.5)
+        shift = 0.8 * ((place + 0.5) / len(groups) - 0.5)
         at = [channel + shift for channel in range(1, len(shown) + 1)]
-        middle, colour = shown.shape[1] // 2, COLOURS[number % len(COLOURS)]
+        middle, colour = shown.shape[1] // 2, COLOURS[place % len(COLOURS)]
         for inner in range(middle):
             width = (1.5 + 3.5 * inner) / len(groups) ** 0.5
             axes.vlines(at, shown[:, inner], shown[:, -1 - inner], color=colour, linewidth=width, alpha=0.6)
         axes.plot(
-            at, shown[:, middle], linestyle="none", marker="os^Dv"[number % 5], markersize=4, color=colour, label=name
+            at, shown[:, middle], linestyle="none", marker="os^Dv"[place % 5], markersize=4, color=colour, label=name
         )
     axes.locator_params("x", integer=True)
     axes.set(xlabel="channel", ylabel="response")

@@ -86,9 +86,9 @@ def _table(options: argparse.Namespace) -> None:
     experiment = get(options.name)
     result, origin = runner.find(experiment.name, options.preset)
     try:
-        by = list(experiment.cases(result["settings"])[0])
+        by = list(dict.fromkeys(key for case in experiment.cases(result["settings"]) for key in case))
         tried = result["settings"]["learning_rates"]
-    except (KeyError, IndexError) as error:
+    except KeyError as error:
         raise ValueError(f"the settings in the result, from {origin}, are not this experiment's: {error!r}") from error
     if tried and not result["chosen"]:
         by.append("learning_rate")

@@ -20,7 +20,7 @@ def summary(rows: Sequence[Mapping[str, Any]], by: Sequence[str], columns: Seque
     rows : sequence of mapping
         Of a result.
     by : sequence of str
-        Keys of the case.
+        Keys of the case. Where a row lacks one, its case has none of it: "".
     columns : sequence of str
         Keys to summarise. Where a value is null (the run diverged), so is the summary.
 
@@ -33,16 +33,16 @@ def summary(rows: Sequence[Mapping[str, Any]], by: Sequence[str], columns: Seque
     Raises
     ------
     ValueError
-        If a row lacks a key, or a column holds something else than numbers.
+        If a row lacks its seed or a column, or a column holds something else than numbers.
     """
     for number, row in enumerate(rows):
-        if missing := [key for key in (*by, "seed", *columns) if key not in row]:
+        if missing := [key for key in ("seed", *columns) if key not in row]:
             raise ValueError(f"row {number} of the result has no {', '.join(missing)}; other code made it")
         if wrong := [key for key in columns if not isinstance(row[key], (int, float, type(None)))]:
             raise ValueError(f"row {number} of the result has something else than a number for {', '.join(wrong)}")
     groups: dict[tuple[Any, ...], dict[int, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        groups[tuple(row[key] for key in by)][row["seed"]].append(row)
+        groups[tuple(row.get(key, "") for key in by)][row["seed"]].append(row)
     return [
         {
             **dict(zip(by, case, strict=True)),

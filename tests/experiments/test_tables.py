@@ -26,3 +26,9 @@ def test_one_seed_is_shown_as_such_and_divergence_is_not_averaged_away():
     assert "0.5000 (one seed)" in table({"rows": one}, ["activation"], ["accuracy"])
     lost = [{**row, "accuracy": None} if row["seed"] == 1 else row for row in ROWS]
     assert "diverged" in table({"rows": lost}, ["activation"], ["accuracy"])
+
+
+def test_cases_that_lack_a_setting_are_apart_from_those_that_have_it():
+    rows = ROWS + [{**row, "weight": 0.1, "accuracy": 7.0} for row in ROWS if row["activation"] == "aglu"]
+    lines = table({"rows": rows}, ["activation", "weight"], ["accuracy"]).splitlines()
+    assert [line.split("|")[1:3] for line in lines[2:]] == [[" relu ", "  "], [" aglu ", "  "], [" aglu ", " 0.1 "]]

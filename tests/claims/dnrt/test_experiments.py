@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from companion import results
 from companion.analysis import alike
 from companion.dnrt.experiments import comparisons, label
 from tests.claims.dnrt.facts import accuracies, detail, fatal, matters
@@ -49,7 +50,7 @@ def compared(
     found = {each.key: each for each in comparisons({"experiment": name, "rows": run.rows}, measure)}
     judged = [found[pair] for pair in pairs]
     signs = [better * each.sign() for each in judged]
-    listed = [with_interval(each.difference, digits, scale) + f" ({', '.join(each.key[1:])})" for each in judged]
+    listed = [with_interval(each.difference, digits, scale) + against(each.key) for each in judged]
     return replace(run, smaller=run.smaller or smaller).judge(
         f"{words} {enumerated(listed) if len(listed) < 5 else spread(judged, scale, digits, unit, signs)}.",
         shown=signs.count(1),
@@ -58,6 +59,13 @@ def compared(
         power=detected(judged, unit, scale),
         could_see=printed is None or scale * fmean(each.detectable for each in judged) <= printed,
     )
+
+
+def against(key: Sequence[str]) -> str:
+    """Whom it was compared with, and under what condition."""
+    other, *condition = key[1:]
+    names = {name: name.upper() for name in ("relu", "gelu", "gdn", "raa", "elu", "selu")}
+    return f" against {names.get(other, other)}" + "".join(f" at {each}" for each in condition)
 
 
 def once(name: str, change: Change) -> Change | None:
@@ -218,6 +226,22 @@ def sensitivity(run):
     return {each.key[0]: each for each in comparisons({"experiment": "dnrt-sensitivity", "rows": run.rows})}
 
 
+@fatal(
+    "dnrt-mechanism",
+    "RAA, GELU with a learned offset in its gate, improves accuracy by its mechanism, not merely by more parameters.",
+    "Appendix A.1, Table 8",
+    turned_by=once("dnrt-versions", shifted("dnrt-versions", "raa")),
+)
+def test_mechanism():
+    top1 = results.column("dnrt-table-8", "top1")
+    return compared(
+        "dnrt-versions",
+        [("raa", "gelu"), ("raa", "extra gelu")],
+        "On a part of MNIST, RAA leads over GELU, and over GELU with an extra layer of as many parameters, by",
+        printed=top1["RAA"] - top1["ex-L + GELU"],
+    )
+
+
 @detail(
     "dnrt-experiment-momentum",
     "Accuracy hardly depends on the momentum m of ARR's moving means between 0.1 and 0.8, and suffers outside.",
@@ -297,7 +321,7 @@ def test_long_tails():
     return compared(
         "dnrt-conditions",
         [("dnrt hidden", "gelu", f"imbalance {factor}") for factor in (10, 50, 100)],
-        "A perceptron on a long-tailed part of MNIST is with DNRT more accurate, in points, by",
+        "On long-tailed MNIST, a perceptron is with DNRT more accurate, in points, by",
     )
 
 

@@ -348,9 +348,9 @@ def test_specificity():
     before, narrower, smaller = (100 * mistaken(*law) for law in ((2, 1), (2, 0.5), (1, 0.5)))
     return Verdict(
         graded(narrower < before),
-        "At the same distance of two classes, half the standard deviation lowers the share of confused samples from "
-        f"{before:.0f} % to {narrower:.0f} %; halving all responses, which the next layer can undo, also halves ARR's "
-        f"loss, but leaves {smaller:.0f} %.",
+        "Two normal classes, two standard deviations apart: half the deviation lowers the share of confused samples "
+        f"from {before:.0f} % to {narrower:.0f} %; halving all responses, which the next layer can undo, also halves "
+        f"ARR's loss, but leaves {smaller:.0f} %.",
     )
 
 

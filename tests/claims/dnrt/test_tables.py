@@ -189,22 +189,6 @@ def test_extra_layer():
     )
 
 
-@fatal(
-    "dnrt-mechanism",
-    "RAA, GELU with a learned offset in its gate, improves accuracy by its mechanism, not merely by more parameters.",
-    "Appendix A.1, Table 8",
-)
-def test_mechanism():
-    top1 = results.column("dnrt-table-8", "top1")
-    return not_tested(
-        f"On CIFAR-100, ViT-Tiny has {top1['RAA']:g} % with RAA and {top1['ex-L + GELU']:g} % with GELU and an extra "
-        "linear layer from d inputs to one number; both accuracies are single, and what the network does with that "
-        "number is not said.",
-        "RAA against one learned offset for each channel, which has almost as many parameters, with several seeds "
-        "would decide it.",
-    )
-
-
 @matters(
     "dnrt-small-data",
     "ARR, which pulls responses to their class's mean, helps most where data is scarce.",
