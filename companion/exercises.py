@@ -109,7 +109,7 @@ def check(id: str, answer: Any) -> Verdict:
     Examples
     --------
     >>> check("dnrt-1", ...)
-    There is no answer yet: put yours in the place of the three dots.
+    No answer yet: replace the three dots.
     >>> check("dnrt-1", "minus two")
     This is of type str; asked is a number.
     """
@@ -129,7 +129,7 @@ class _UnreadableError(Exception):
     """An answer that gives no numbers to compare; the message is for the reader."""
 
 
-NO_ANSWER = "There is no answer yet: put yours in the place of the three dots."
+NO_ANSWER = "No answer yet: replace the three dots."
 
 
 def _fault(exercise: Exercise, answer: Any) -> str | None:

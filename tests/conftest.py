@@ -15,6 +15,7 @@ from companion import simulator
 from companion.cuda import build
 from companion.cuda.launch import Kernels
 from companion.operator import COMPILES
+from tests.moving import Figure
 
 #: Programs of the lanes, for environments in which there is no pytest.
 collect_ignore = ["bare.py", "colab.py", "lanes.py"]
@@ -76,6 +77,14 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def figure(chromium: Any) -> Iterator[Figure]:
+    """A page of the browser that shows a figure."""
+    shown = Figure(chromium)
+    yield shown
+    shown.page.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

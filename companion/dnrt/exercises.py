@@ -74,6 +74,7 @@ def batches() -> Iterator[tuple[Tensor, Tensor, Tensor, float]]:
 
 def _once(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
     """One step for each class, to the mean of its samples."""
+    means = means.clone()
     for of_class in set(target.tolist()):
         means[of_class] = (1 - m) * means[of_class] + m * x[target == of_class].mean(0)
     return means
@@ -88,7 +89,7 @@ def _all(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
 
 def _last(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
     """All at once, each sample from the old mean: of a class, the last one stays."""
-    old = means.clone()
+    old, means = means, means.clone()
     for sample, of_class in zip(x, target.tolist(), strict=True):
         means[of_class] = (1 - m) * old[of_class] + m * sample
     return means

@@ -443,7 +443,7 @@ def neurons() -> Picture:
     Picture
         Displays itself when it is the last value of a cell.
     """
-    figure, rows = subplots(2, 1, sharex=True, sharey=True, figsize=(3.7, 4.6))
+    figure, rows = subplots(2, 1, sharex=True, sharey=True, figsize=(3.6, 4.6))
     for axes, current, title in zip(rows, _currents(), ("at rest", "after a burst"), strict=True):
         potentials, thresholds, spikes = _integrate_and_fire(current)
         time = [_DT * step for step in range(_END)]

@@ -41,7 +41,7 @@ _MESH = """
     const n = Math.sqrt(heights.length), c = Math.cos(radians(turn)), s = Math.sin(radians(turn));
     const flat = @SIDE@ * Math.sin(radians(tilt)), rise = @RISE@ * Math.cos(radians(tilt));
     const place = (a, b, z) => [@X@ + @SIDE@ * (a * c - b * s), @Y@ + flat * (a * s + b * c) - rise * z];
-    const text = point => point.map(each => each.toFixed(1)).join(" ");
+    const text = point => point.map(each => each.toFixed(2)).join(" ");
     const at = (i, j) => place(2 * i / (n - 1) - 1, 2 * j / (n - 1) - 1, heights[i * n + j]);
     const faces = figure.querySelectorAll(".face");
     for (let p = 0; p < n - 1; p++) for (let q = 0; q < n - 1; q++) {
@@ -57,8 +57,8 @@ _MESH = """
     figure.querySelector(".floor").setAttribute("d", "M" + floor.map(text).join("L") + "Z");
     [[1.13, 0], [0, 1.13]].forEach(([a, b], k) => {
       const [x, y] = place(a, b, @FLOOR@), label = figure.querySelector(".axis" + (k + 1));
-      label.setAttribute("x", x.toFixed(1));
-      label.setAttribute("y", y.toFixed(1));
+      label.setAttribute("x", x.toFixed(2));
+      label.setAttribute("y", y.toFixed(2));
     });
     return place;
   };
@@ -95,7 +95,7 @@ def _place(a: float, b: float, z: float, turn: float, tilt: float) -> tuple[floa
 
 
 def _text(point: Sequence[float]) -> str:
-    return " ".join(f"{each:.1f}" for each in point)
+    return " ".join(f"{each:.2f}" for each in point)
 
 
 def _drawing(heights: Tensor, turn: float, tilt: float, alt: str, above: str = "") -> str:
@@ -116,7 +116,7 @@ def _drawing(heights: Tensor, turn: float, tilt: float, alt: str, above: str = "
     floor = [_place(a, b, _FLOOR, turn, tilt) for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
     ends = [_place(a, b, _FLOOR, turn, tilt) for a, b in ((1.13, 0), (0, 1.13))]
     axes = "".join(
-        f'<text class="axis{k}" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">x{"₁₂"[k - 1]}</text>'
+        f'<text class="axis{k}" x="{x:.2f}" y="{y:.2f}" text-anchor="middle">x{"₁₂"[k - 1]}</text>'
         for k, (x, y) in enumerate(ends, 1)
     )
     return f"""\
@@ -213,7 +213,7 @@ def learned_surface(moments: Sequence[Tensor], said: Sequence[str], turn: float 
         _LEARNED_SCRIPT,
         _NUMBERS
         | {
-            "MOMENTS": [[round(z, 3) for z in each.flatten().tolist()] for each in heights],
+            "MOMENTS": [[round(z, 4) for z in each.flatten().tolist()] for each in heights],
             "SAID": list(said),
         },
     )
@@ -265,7 +265,7 @@ for (const figure of document.querySelectorAll(".neuron-quadratic:not([data-read
     const axis = Array.from({length: @POINTS@}, (_, i) => @REACH@ * (2 * i / (@POINTS@ - 1) - 1));
     const place = mesh(axis.flatMap(x => axis.map(y => height(x, y))), turn, tilt);
     const values = @CORNERS@.map(([x, y], k) => {
-      const point = place(x / @REACH@, y / @REACH@, height(x, y)).map(each => each.toFixed(1));
+      const point = place(x / @REACH@, y / @REACH@, height(x, y)).map(each => each.toFixed(2));
       figure.querySelector(".corner" + k).setAttribute("transform", `translate(${point.join(" ")})`);
       return Math.round(100 * f(x, y)) / 100;
     });

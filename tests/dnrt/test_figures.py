@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,6 +12,7 @@ from companion.dnrt import figures
 from companion.dnrt.figures import moving_means, moving_threshold, neurons, responses
 from companion.functional import raa
 from companion.plotting import subplots
+from tests.moving import points, said, svg
 from tests.together import together
 
 _ELEMENTS = (0.8, -1.4, 2.4, 0.2, -0.5, 1.9, -2.2)
@@ -28,62 +28,8 @@ _VECTORS = [
 _MEANS = [(1, 0.1), (3, 0.1), (15, 0.1), (24, 0.0), (24, 1.0), (24, 0.37), (2, 1.0)]
 
 
-def _svg(page: str) -> dict[str, ElementTree.Element]:
-    """The elements of a drawing that have a class, by it."""
-    root = ElementTree.fromstring(re.search(r"<svg.*?</svg>", page, re.DOTALL)[0])
-    return {element.get("class"): element for element in root.iter() if element.get("class")}
-
-
-def _numbers(text: str) -> np.ndarray:
-    return np.array([float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text)])
-
-
-def _points(element: ElementTree.Element) -> np.ndarray:
-    return _numbers(element.get("transform") or element.get("d")).reshape(-1, 2)
-
-
-def _said(page: str) -> str:
-    return re.search(r'<p class="said"[^>]*>([^<]*)</p>', page)[1].replace("−", "-")
-
-
-class Figure:
-    """A figure in a browser, without the network."""
-
-    def __init__(self, chromium):
-        self.page = chromium.new_page()
-        self.complaints: list[str] = []
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.complaints.append(request.url))
-
-    def show(self, picture):
-        self.page.set_content(picture.html)
-
-    def move(self, **values):
-        for name, value in values.items():
-            self.page.locator(f"input[name={name}]").evaluate(
-                "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }", value
-            )
-
-    def press(self, button):
-        self.page.get_by_role("button", name=button, exact=True).click()
-
-    def now(self) -> str:
-        assert self.complaints == []
-        return self.page.evaluate(
-            "new XMLSerializer().serializeToString(document.querySelector('svg')).replace(/ xmlns=\"[^\"]*\"/, '')"
-            " + document.querySelector('.said').outerHTML"
-        )
-
-
-@pytest.fixture
-def figure(chromium):
-    shown = Figure(chromium)
-    yield shown
-    shown.page.close()
-
-
 def _is_the_packages_threshold(page: str, noise: float, weight: float, bias: float) -> None:
-    drawn = _svg(page)
+    drawn = svg(page)
     vector = torch.tensor([*_ELEMENTS, noise], dtype=torch.float64)
     weights = torch.tensor([0.0] * 7 + [weight], dtype=torch.float64)
     b = torch.tensor([bias], dtype=torch.float64)
@@ -92,27 +38,27 @@ def _is_the_packages_threshold(page: str, noise: float, weight: float, bias: flo
     rows = torch.cat([along[:, None], vector.expand(125, 8)], 1)
     outputs = raa(rows, torch.cat([torch.zeros(1, dtype=torch.float64), weights]), b)[:, 0].numpy()
     for name in ("gate", "raa"):
-        np.testing.assert_allclose(_points(drawn[name])[:, 0], 240 + 60 * along.numpy(), atol=0.006)
-    np.testing.assert_allclose((422 - _points(drawn["raa"])[:, 1]) / 36, outputs, atol=2e-4)
+        np.testing.assert_allclose(points(drawn[name])[:, 0], 240 + 60 * along.numpy(), atol=0.006)
+    np.testing.assert_allclose((422 - points(drawn["raa"])[:, 1]) / 36, outputs, atol=2e-4)
     gelu = torch.nn.functional.gelu(along).numpy()
-    np.testing.assert_allclose((422 - _points(drawn["gelu"])[:, 1]) / 36, gelu, atol=2e-4)
-    gates = (284 - _points(drawn["gate"])[:, 1]) / 64
+    np.testing.assert_allclose((422 - points(drawn["gelu"])[:, 1]) / 36, gelu, atol=2e-4)
+    gates = (284 - points(drawn["gate"])[:, 1]) / 64
     np.testing.assert_allclose(gates * along.numpy(), outputs, atol=4e-4)
     # the gate is half open where the line stands
-    threshold = (_points(ElementTree.Element("path", d=drawn["line"].get("d").split("V")[0]))[0, 0] - 240) / 60
+    threshold = (points(ElementTree.Element("path", d=drawn["line"].get("d").split("V")[0]))[0, 0] - 240) / 60
     assert np.interp(threshold, along, gates) == pytest.approx(0.5, abs=1e-3)
     assert drawn["label"].text.replace("−", "-") == f"threshold {threshold:z.2f}"
     y = raa(vector, weights, b)
     opened = y / torch.where(vector == 0, 1, vector)
     for i in range(8):
         at = [240 + 60 * vector[i].item(), 422 - 36 * y[i].item()]
-        np.testing.assert_allclose(_points(drawn[f"dot{i + 1}"])[0], at, atol=0.006)
+        np.testing.assert_allclose(points(drawn[f"dot{i + 1}"])[0], at, atol=0.006)
         assert f"H{at[0]:.2f}V" in drawn[f"bar{i + 1}"].get("d")
         if vector[i] != 0:
             assert drawn[f"open{i + 1}"].text == f"{100 * opened[i]:.0f} %"
             assert drawn[f"bar{i + 1}"].get("fill-opacity") == f"{opened[i]:.2f}"
-    assert f"Offset c = {weight * noise + bias:z.2f}. Of x₁ = 0.8 the gate lets {100 * opened[0]:.0f} %" in _said(page)
-    assert "GELU would let 79 %" in _said(page)
+    assert f"Offset c = {weight * noise + bias:z.2f}. Of x₁ = 0.8 the gate lets {100 * opened[0]:.0f} %" in said(page)
+    assert "GELU would let 79 %" in said(page)
 
 
 @together("noise, weight, bias", _VECTORS)
@@ -148,22 +94,22 @@ def _mean_and_loss(step: int, m: float) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def _are_the_papers_means(page: str, step: int, m: float) -> None:
-    drawn = _svg(page)
+    drawn = svg(page)
     mean, x, loss = _mean_and_loss(step, m)
 
     def place(point):
         return [240 + 74 * point[0], 160 - 74 * point[1]]
 
-    np.testing.assert_allclose(_points(drawn["legs"]), [place(mean), place((x[0], mean[1])), place(x)], atol=0.006)
-    np.testing.assert_allclose(_points(drawn["seen"])[0], place(mean), atol=0.006)
-    assert f"= {loss:.2f}." in _said(page)
+    np.testing.assert_allclose(points(drawn["legs"]), [place(mean), place((x[0], mean[1])), place(x)], atol=0.006)
+    np.testing.assert_allclose(points(drawn["seen"])[0], place(mean), atol=0.006)
+    assert f"= {loss:.2f}." in said(page)
     own = figures._SAMPLES[step - 1][0]
-    assert f"Sample {step} is of class {own}." in _said(page)
+    assert f"Sample {step} is of class {own}." in said(page)
     # the way of its mean ends behind its own update, one of as many points as samples have come
-    trail = _points(drawn[f"trail{own}"])
+    trail = points(drawn[f"trail{own}"])
     assert len(trail) == sum(k == own for k, *_ in figures._SAMPLES[:step])
     np.testing.assert_allclose(trail[-1], place((1 - m) * mean + m * x), atol=0.006)
-    np.testing.assert_allclose(_points(drawn[f"mean{own}"])[0], trail[-1], atol=0.006)
+    np.testing.assert_allclose(points(drawn[f"mean{own}"])[0], trail[-1], atol=0.006)
     shown = [float(drawn[f"sample{i}"].get("opacity")) for i in range(1, 25)]
     assert shown == [0.4] * (step - 1) + [1] + [0] * (24 - step)
 
@@ -185,54 +131,12 @@ def test_the_means_follow_their_sliders(figure, step, m):
 def test_a_mean_stays_without_momentum_and_jumps_with_all_of_it(figure):
     figure.show(moving_means())
     figure.press("m = 0: it stays")
-    trail = _points(_svg(figure.now())["trail1"])
+    trail = points(svg(figure.now())["trail1"])
     assert len(np.unique(trail, axis=0)) == 1
     figure.press("m = 1: it jumps")
     of_class_1 = [place for place in figures._SAMPLES if place[0] == 1]
     expected = [[240 + 74 * x, 160 - 74 * y] for _, x, y in of_class_1]
-    np.testing.assert_allclose(_points(_svg(figure.now())["trail1"]), expected, atol=0.006)
-
-
-@pytest.mark.browser
-@together("picture", [moving_threshold(), moving_means()], of=lambda picture: picture.alt[:20])
-def test_the_script_redraws_what_stood_there_without_it(figure, picture):
-    figure.show(picture)
-    before, after = _svg(picture.html), _svg(figure.now())
-    assert before.keys() == after.keys()
-    for name, element in before.items():
-        assert after[name].text == element.text
-        assert after[name].keys() == element.keys()
-        for key, value in element.items():
-            assert re.sub(r"[\d.]+", "", after[name].get(key)) == re.sub(r"[\d.]+", "", value)
-            np.testing.assert_allclose(_numbers(after[name].get(key)), _numbers(value), atol=0.011)
-    assert _said(figure.now()) == _said(picture.html)
-
-
-@pytest.mark.browser
-@together("picture", [moving_threshold(), moving_means()], of=lambda picture: picture.alt[:20])
-def test_the_figures_move_with_the_keyboard_and_fit_a_phone(figure, picture):
-    figure.page.set_viewport_size({"width": 390, "height": 844})
-    figure.show(picture)
-    assert figure.page.evaluate("document.documentElement.scrollWidth") <= 390
-    for slider in figure.page.locator("input").all():
-        before, shown = figure.now(), slider.get_attribute("aria-valuetext")
-        slider.focus()
-        figure.page.keyboard.press("ArrowLeft")
-        if slider.get_attribute("aria-valuetext") == shown:  # it stood at its end
-            figure.page.keyboard.press("ArrowRight")
-        assert slider.get_attribute("aria-valuetext") != shown
-        assert figure.now() != before
-
-
-@together("picture", [moving_threshold(), moving_means()], of=lambda picture: picture.alt[:20])
-def test_the_moving_figures_need_no_network_and_have_labelled_sliders(picture):
-    assert "http" not in picture.html
-    assert "src=" not in picture.html
-    assert "@" not in picture.html
-    names = re.findall(r'<input type="range" name="(\w+)"', picture.html)
-    assert len(names) in (2, 3)
-    for name in names:
-        assert f'name="{name}" aria-label="{name}"' in picture.html
+    np.testing.assert_allclose(points(svg(figure.now())["trail1"]), expected, atol=0.006)
 
 
 @pytest.mark.parametrize(
