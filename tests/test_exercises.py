@@ -67,6 +67,14 @@ def quadratic_by_a_loop(x: Tensor, c: Tensor) -> Tensor:
     return torch.stack([c @ torch.stack([a * a, b * b, a * b, a, b, torch.ones_like(a)]) for a, b in pairs], 1)
 
 
+class Corners(nn.Module):
+    """GELU falls before it rises, so it parts the corners of XOR, too."""
+
+    def forward(self, t: Tensor) -> Tensor:
+        low, high = (nn.functional.gelu(each - 0.75) for each in (torch.zeros(()).double(), t))
+        return torch.where(high > low, 1.0, -1.0).double()
+
+
 sigma, m, some = sympy.Symbol("sigma", positive=True), sympy.Symbol("m"), sympy.Symbol("some")
 mean_distance = sigma * sympy.sqrt(2 / sympy.pi)
 moving_distance = mean_distance * sympy.sqrt(2 / (2 - m))
@@ -108,6 +116,20 @@ RIGHT: dict[str, list[Any]] = {
         lambda x, c: Quadratic(coefficients=c.tolist(), dtype=x.dtype)(x),
     ],
     "multi-argument-3": [12_928, 12_928.0, nn.Linear(100, 128).weight.numel() + 128],
+    "multi-argument-derivation-1": [1217, 1217.0, 4 * 32 + 33 * 32 + 33],
+    "multi-argument-derivation-2": [
+        lambda t: t**2 / 2 - 1,
+        lambda t: abs(t) - 1,
+        lambda t: -math.cos(math.pi * t / 2),
+        lambda t: 1 if t * t > 1 else -1,
+        sympy.Symbol("t") ** 2 / 2 - 1,
+        torch.nn.Sequential(Corners()),
+    ],
+    "multi-argument-derivation-3": [
+        1 / (16 * math.pi**2) - 1 / 64,
+        -0.0093,
+        1 / (16 * sympy.pi**2) - sympy.Rational(1, 64),
+    ],
     "multi-argument-kernel-1": [4352, 4352.0, 64 * (3 + 64 + 1)],
     "multi-argument-kernel-2": [960, 32 * 60 * 1024 * 512 / 2**20, Fraction(960)],
     "multi-argument-kernel-3": [
@@ -308,6 +330,36 @@ def test_no_word_holds_the_number(name: str) -> None:
         ("multi-argument-3", 128 * 100 + 64, "That has one bias for each unit; each of its two sums has one."),
         ("multi-argument-3", 128 * 100 + 100, "That has a bias for each input; each sum has one."),
         ("multi-argument-3", 128 * 101 + 4417, "The inner network is counted, too; asked is the linear layer."),
+        ("multi-argument-derivation-1", 1218, "It is one too large."),
+        ("multi-argument-derivation-1", -1217, "The sign is wrong."),
+        ("multi-argument-derivation-1", 4417, "It is too large."),
+        ("multi-argument-derivation-1", "64n + 4289", "This is of type str; asked is a number."),
+        ("multi-argument-derivation-1", sympy.Symbol("n"), f"{FOREIGN} n; it may have none."),
+        ("multi-argument-derivation-2", 1, "This is of type int; asked is a function of (t)."),
+        (
+            "multi-argument-derivation-2",
+            lambda x1, x2: x1 * x2,
+            "It does not take 1 arguments; asked is a function of (t).",
+        ),
+        (
+            "multi-argument-derivation-2",
+            lambda t: t / 2,
+            "It rises from corner to corner; a function with these values must fall and rise.",
+        ),
+        ("multi-argument-derivation-2", lambda t: t**2 / 2 + 3, "It is off by the same amount everywhere."),
+        ("multi-argument-derivation-2", lambda t: torch.tanh(t), "It is wrong at every point tried."),
+        ("multi-argument-derivation-2", lambda t: t**2 - 2, "It is twice as large as it should be."),
+        (
+            "multi-argument-derivation-2",
+            lambda t: torch.where(t > 0, 1.0, -1.0).double(),
+            "It is right at 2 of the 3 points tried, and wrong elsewhere.",
+        ),
+        ("multi-argument-derivation-2", sympy.Symbol("x"), f"{FOREIGN} x; it may have t."),
+        ("multi-argument-derivation-3", -0.0183, "It is too small."),
+        ("multi-argument-derivation-3", -0.00935, NOT_EXACT),
+        ("multi-argument-derivation-3", 0.0, "It is too large."),
+        ("multi-argument-derivation-3", math.nan, "It is NaN."),
+        ("multi-argument-derivation-3", lambda x: x, "This is a function; asked is a number."),
         ("multi-argument-kernel-1", 4353, "It is one too large."),
         ("multi-argument-kernel-1", -4352, "The sign is wrong."),
         ("multi-argument-kernel-1", 64 * 2 + 64 * 64, "It is too small."),

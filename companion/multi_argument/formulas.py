@@ -393,9 +393,9 @@ register(
 # --- XOR ------------------------------------------------------------------------------------------------------------
 
 
-def _contrast(surface: Any) -> Any:
-    """Equal signs against different ones."""
-    return surface(1, 1) + surface(-1, -1) - surface(1, -1) - surface(-1, 1)
+def _diagonals(surface: Any) -> tuple[Any, Any]:
+    """The sums over the corners with equal signs and over those with different ones."""
+    return surface(1, 1) + surface(-1, -1), surface(1, -1) + surface(-1, 1)
 
 
 _w1, _w2, _bias = sympy.symbols("w_1 w_2 b", real=True)
@@ -403,19 +403,21 @@ _line = function("ma_linear_unit", x1, x2, printed="g")
 register("multi_argument-threshold-unit", _line(x1, x2), _w1 * x1 + _w2 * x2 + _bias, source="a name", definition=True)
 register(
     "multi_argument-xor-linear",
-    _contrast(_line),
-    sympy.Integer(0),
+    *_diagonals(_line),
     source="Minsky and Papert 1969",
-    note="Were g above a threshold where the signs differ, and below it where they agree, this would be negative. So "
-    "no unit with one linear filter and a monotone activation computes XOR.",
+    note="Were g above a threshold where the signs differ, and below it where they agree, the right side would be "
+    "larger. So no unit with one linear filter and a monotone activation computes XOR.",
+    tall=True,
 )
+_equal, _different = _diagonals(q)
 register(
     "multi_argument-xor-quadratic",
-    _contrast(q),
-    4 * _c3,
+    _equal,
+    4 * _c3 + _different,
     source="from the definition",
     note="On the four corners it is c_3 that matters, and not the sign of K: x_1² + x_2² + x_1 x_2 has K = 3/4, and "
     "(x_1 + x_2)², a function of one filter, has K = 0. A threshold of 2 makes XOR of both.",
+    tall=True,
 )
 register(
     "multi_argument-product",
@@ -484,6 +486,7 @@ register(
     source="from the definition",
     note="a, b, c are the coefficients of (x_1² + x_2²)/2 − 1, (x_1² − x_2²)/2 and x_1 x_2: orthonormal under the "
     "standard normal law.",
+    tall=True,
 )
 register(
     "multi_argument-odds-turned",
