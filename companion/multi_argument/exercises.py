@@ -27,13 +27,13 @@ def forms() -> Iterator[tuple[Tensor]]:
         yield (torch.randn(6, dtype=torch.float64, generator=generator),)
 
 
-def _at(corners: tuple[tuple[float, float], ...], c: Tensor) -> Tensor:
+def _on(corners: tuple[tuple[float, float], ...], c: Tensor) -> Tensor:
     return quadratic_form(torch.tensor(corners, dtype=c.dtype), c, 2)[:, 0]
 
 
 def apart(c: Tensor) -> Tensor:
     """How far the mean over the corners that agree is above that over those that differ."""
-    return _at(AGREE, c).mean() - _at(DIFFER, c).mean()
+    return _on(AGREE, c).mean() - _on(DIFFER, c).mean()
 
 
 def layers() -> Iterator[tuple[Tensor, Tensor]]:
@@ -75,15 +75,15 @@ ON_THE_FIRST_PAGE = (
         forms,
         mistakes={
             "That is the difference of the sums; asked is that of the means.": lambda c: 2 * apart(c),
-            "That is one mean alone: take the other one away.": lambda c: _at(AGREE, c).mean(),
+            "That is one mean alone: take the other one away.": lambda c: _on(AGREE, c).mean(),
             "That is the mean where the arguments differ; asked is the other one less this one.": (
-                lambda c: _at(DIFFER, c).mean()
+                lambda c: _on(DIFFER, c).mean()
             ),
             "The sign is wrong: asked is green less pink.": lambda c: -apart(c),
             "That is half of it: the product is 1 on one diagonal, −1 on the other.": lambda c: apart(c) / 2,
             "That is the curvature K; it does not decide it.": lambda c: c[0] * c[1] - c[2] ** 2 / 4,
             "That is the value of one corner less that of one other: the linear terms are still in it.": (
-                lambda c: _at(AGREE, c)[1] - _at(DIFFER, c)[0]
+                lambda c: _on(AGREE, c)[1] - _on(DIFFER, c)[0]
             ),
         },
     ),
