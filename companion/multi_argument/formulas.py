@@ -619,6 +619,7 @@ register(
     condition=Eq(surface(x1, x2), x1 * x2),
     source="from the definitions; p is the standard normal density",
     note="All other P_l are 0. That is so for arguments of deviation 1 only: others leave some at the degrees 4, 6, ….",
+    tall=True,
 )
 
 # --- three arguments: solid harmonics -------------------------------------------------------------------------------
