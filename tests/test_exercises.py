@@ -20,6 +20,7 @@ from companion.dnrt.exercises import slope_sum
 from companion.dnrt.layers import ARR
 from companion.exercises import NO_ANSWER, Exercise, check
 from companion.functional import raa
+from companion.multi_argument.layers import Quadratic
 from tests.together import together
 
 ALL = exercises.exercises()
@@ -52,6 +53,18 @@ class Tokens(nn.Module):
     def forward(self, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
         u = x + x @ w[:, None] + b
         return x * (1 + torch.erf(u / 2**0.5)) / 2
+
+
+def delta_by_autograd(grad: Tensor, h: Tensor, z: Tensor, w: Tensor, c: Tensor) -> Tensor:
+    # any u whose ReLU is h, with slope 0 where h is 0
+    u = torch.where(h > 0, h, -1.0).requires_grad_()
+    second = z + (u.relu() - h) @ w.mT
+    return torch.autograd.grad((grad[:, None] * c * second.relu()).sum(), u)[0]
+
+
+def quadratic_by_a_loop(x: Tensor, c: Tensor) -> Tensor:
+    pairs = [(x[:, k], x[:, k + 1]) for k in range(0, x.shape[1], 2)]
+    return torch.stack([c @ torch.stack([a * a, b * b, a * b, a, b, torch.ones_like(a)]) for a, b in pairs], 1)
 
 
 class Corners(nn.Module):
@@ -94,6 +107,15 @@ RIGHT: dict[str, list[Any]] = {
             torch.einsum("nd,nd,nd->n", g, x, torch.exp(-((x + c[:, None]) ** 2) / 2)) / math.sqrt(2 * math.pi)
         )
     ],
+    "multi-argument-1": [
+        lambda c: 2 * c[2],
+        lambda c: (c[0] + c[1] + c[2] + c[5]) - (c[0] + c[1] - c[2] + c[5]),
+    ],
+    "multi-argument-2": [
+        quadratic_by_a_loop,
+        lambda x, c: Quadratic(coefficients=c.tolist(), dtype=x.dtype)(x),
+    ],
+    "multi-argument-3": [12_928, 12_928.0, nn.Linear(100, 128).weight.numel() + 128],
     "multi-argument-derivation-1": [1217, 1217.0, 4 * 32 + 33 * 32 + 33],
     "multi-argument-derivation-2": [
         lambda t: t**2 / 2 - 1,
@@ -107,6 +129,13 @@ RIGHT: dict[str, list[Any]] = {
         1 / (16 * math.pi**2) - 1 / 64,
         -0.0093,
         1 / (16 * sympy.pi**2) - sympy.Rational(1, 64),
+    ],
+    "multi-argument-kernel-1": [4352, 4352.0, 64 * (3 + 64 + 1)],
+    "multi-argument-kernel-2": [960, 32 * 60 * 1024 * 512 / 2**20, Fraction(960)],
+    "multi-argument-kernel-3": [
+        lambda grad, h, z, w, c: torch.einsum("n,nj,j,ji->ni", grad, (z > 0).double(), c, w) * h.sign(),
+        delta_by_autograd,
+        lambda grad, h, z, w, c: (grad.outer(c) * torch.where(z > 0, 1.0, 0.0)) @ w * (h != 0),
     ],
 }
 
@@ -265,6 +294,42 @@ def test_no_word_holds_the_number(name: str) -> None:
             lambda g, x, c: slope_sum(g, x, c)[:, None],
             "Its shape is (2, 1); asked is (2,): a dimension of size one is too many.",
         ),
+        ("multi-argument-1", lambda c: 4 * c[2], "That is the difference of the sums; asked is that of the means."),
+        (
+            "multi-argument-1",
+            lambda c: c[2],
+            "That is half of it: the product is 1 on one diagonal, −1 on the other.",
+        ),
+        ("multi-argument-1", lambda c: -2 * c[2], "The sign is wrong: asked is green less pink."),
+        (
+            "multi-argument-1",
+            lambda c: c[0] * c[1] - c[2] ** 2 / 4,
+            "That is the curvature K; it does not decide it.",
+        ),
+        ("multi-argument-1", lambda c: 2 * c[0], "It is wrong at every point tried."),
+        ("multi-argument-1", 2, "This is of type int; asked is a function of (c)."),
+        (
+            "multi-argument-2",
+            lambda x, c: quadratic_by_a_loop(torch.stack(x.chunk(2, 1), -1).flatten(1), c),
+            "The arguments of a unit stand side by side; here they come from two halves.",
+        ),
+        (
+            "multi-argument-2",
+            lambda x, c: quadratic_by_a_loop(x, c) - c[5],
+            "The constant c₆ is missing.",
+        ),
+        (
+            "multi-argument-2",
+            lambda x, c: quadratic_by_a_loop(x, c[[1, 0, 2, 4, 3, 5]]),
+            "The two arguments have changed places.",
+        ),
+        ("multi-argument-2", lambda x, c: quadratic_by_a_loop(x, c).mean(1), "Its shape is (3,); asked is (3, 2)."),
+        ("multi-argument-2", lambda x: x, "It does not take 2 arguments; asked is a function of (x, c)."),
+        ("multi-argument-3", 64 * 101, "That is for units with one argument."),
+        ("multi-argument-3", 128 * 100, "The biases are missing."),
+        ("multi-argument-3", 128 * 100 + 64, "That has one bias for each unit; each of its two sums has one."),
+        ("multi-argument-3", 128 * 100 + 100, "That has a bias for each input; each sum has one."),
+        ("multi-argument-3", 128 * 101 + 4417, "The inner network is counted, too; asked is the linear layer."),
         ("multi-argument-derivation-1", 1218, "It is one too large."),
         ("multi-argument-derivation-1", -1217, "The sign is wrong."),
         ("multi-argument-derivation-1", 4417, "It is too large."),
@@ -295,6 +360,46 @@ def test_no_word_holds_the_number(name: str) -> None:
         ("multi-argument-derivation-3", 0.0, "It is too large."),
         ("multi-argument-derivation-3", math.nan, "It is NaN."),
         ("multi-argument-derivation-3", lambda x: x, "This is a function; asked is a number."),
+        ("multi-argument-kernel-1", 4353, "It is one too large."),
+        ("multi-argument-kernel-1", -4352, "The sign is wrong."),
+        ("multi-argument-kernel-1", 64 * 2 + 64 * 64, "It is too small."),
+        ("multi-argument-kernel-1", "4352", "This is of type str; asked is a number."),
+        ("multi-argument-kernel-1", lambda: 64 * 68, "This is a function; asked is a number."),
+        ("multi-argument-kernel-2", 15, "Those are the bytes of the arguments; asked are those of the hidden numbers."),
+        ("multi-argument-kernel-2", 1006.63296, "Those are units of a million bytes; a MiB is a little more."),
+        ("multi-argument-kernel-2", 961, "It is one too large."),
+        ("multi-argument-kernel-2", 1000, "It is too large."),
+        ("multi-argument-kernel-2", 96, "It is a tenth of what it should be."),
+        (
+            "multi-argument-kernel-3",
+            lambda grad, h, z, w, c: grad[:, None] * (c * (z > 0)) @ w,
+            "The slope of the first ReLU is missing: where h is 0, nothing passes.",
+        ),
+        (
+            "multi-argument-kernel-3",
+            lambda grad, h, z, w, c: (grad[:, None] * (c @ w)) * (h > 0),
+            "The slope of the second ReLU is missing: where z is not above 0, nothing passes.",
+        ),
+        (
+            "multi-argument-kernel-3",
+            lambda grad, h, z, w, c: (w @ (grad[:, None] * (z > 0) * c).T).T * (h > 0),
+            "The matrix w is transposed: the sum runs over j, its rows.",
+        ),
+        (
+            "multi-argument-kernel-3",
+            lambda grad, h, z, w, c: ((grad[:, None] * (z > 0) * c) @ w * (h > 0)).T,
+            "It is transposed: its shape is (3, 2), asked is (2, 3).",
+        ),
+        (
+            "multi-argument-kernel-3",
+            lambda grad, z, h, w, c: (grad[:, None] * (z > 0) * c) @ w * (h > 0),
+            "Two arguments have changed places: h and z.",
+        ),
+        (
+            "multi-argument-kernel-3",
+            lambda grad, h, z, w, c: h,
+            "It is nowhere right as a whole: 20 of 50 numbers are.",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(name: str, answer: Any, words: str) -> None:
@@ -308,6 +413,8 @@ def test_what_is_wrong_is_said(name: str, answer: Any, words: str) -> None:
     [
         ("dnrt-kernel-1", (1, 2, 6, 8, 12, 16, 28, 32, 1536, 3072)),
         ("dnrt-kernel-2", (1, 2, 4, 6, 8, 12, 24, 32, 96)),
+        ("multi-argument-kernel-1", (192, 4096, 4160, 4288, 4481, 8576, 8704)),
+        ("multi-argument-kernel-2", (7.5, 15, 30, 60, 240, 480, 1920)),
     ],
 )
 def test_a_likely_small_number_is_not_measured_against_the_right_one(name: str, answers: tuple[int, ...]) -> None:

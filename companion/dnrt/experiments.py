@@ -505,7 +505,7 @@ _ABLATION_SMALL: dict[str, Any] = {
     "train_size": 5000,
     "batch_size": 128,
     "device": "cpu",
-    "learning_rates": [3e-4, 1e-3, 3e-3, 1e-2],
+    "learning_rates": [3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2],
     "tuning_seeds": [1000, 1001],
     "arr": [{"layers": "blocks", "weight": 10.0}],
 }

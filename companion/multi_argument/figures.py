@@ -271,7 +271,7 @@ for (const figure of document.querySelectorAll(".neuron-quadratic:not([data-read
     });
     const K = c1 * c2 - c3 * c3 / 4, bend = Math.abs(K) < 1e-9 ? 0 : K;
     const kind = bend < 0 ? "a saddle" : bend > 0 ? (c1 > 0 ? "a bowl" : "a dome")
-      : c1 || c2 ? "bent in one direction" : "flat";
+      : c1 || c2 ? "bent in one direction" : "a plane";
     const [a, b, c, d] = values;
     const apart = Math.min(a, b) > Math.max(c, d) || Math.max(a, b) < Math.min(c, d);
     figure.querySelector(".said").textContent = `K = ${number(bend, 3)}: ${kind}. Values where the signs are equal: `
@@ -375,7 +375,7 @@ def _sentence(c: Tensor, corners: Tensor) -> str:
     if bend:
         kind = "a saddle" if bend < 0 else "a bowl" if first > 0 else "a dome"
     else:
-        kind = "bent in one direction" if first or second else "flat"
+        kind = "bent in one direction" if first or second else "a plane"
     equal, different = [[round(each, 2) for each in part] for part in corners.view(2, 2).tolist()]
     apart = min(equal) > max(different) or max(equal) < min(different)
     return (

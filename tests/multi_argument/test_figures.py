@@ -119,7 +119,11 @@ def _is_the_form(page: str, c: tuple[float, ...], turn: float, tilt: float) -> N
         np.testing.assert_allclose(points(drawn[f"corner{k}"])[0], expected, atol=0.011)
     words, (equal, different) = said(page), values.view(2, 2).tolist()
     K = curvature(form)
-    kind = {1: "a bowl" if c[0] > 0 else "a dome", -1: "a saddle", 0: "bent in one direction" if any(c[:2]) else "flat"}
+    kind = {
+        1: "a bowl" if c[0] > 0 else "a dome",
+        -1: "a saddle",
+        0: "bent in one direction" if any(c[:2]) else "a plane",
+    }
     assert words.startswith(f"K = {K:z.3f}: {kind[int(np.sign(round(K, 9)))]}.")
     assert f"equal: {equal[0]:z.2f} and {equal[1]:z.2f}; where they differ: {different[0]:z.2f} and" in words
     solved = min(equal) > max(different) + 1e-9 or max(equal) < min(different) - 1e-9

@@ -14,8 +14,7 @@ from companion import results
 from companion.multi_argument.counts import conv_parameters, inner_parameters, mlp_parameters
 from tests.claims.form import by_severity
 
-# The page of the mechanism is still to be written.
-fatal, matters, detail = by_severity("appendix/claims")
+fatal, matters, detail = by_severity("mechanisms/multi-argument")
 
 SMALL = 5.0
 """Per cent below which we call a term small, parameters few, and a model no more complex."""
