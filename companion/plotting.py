@@ -249,6 +249,23 @@ def legend(*signs: tuple[str, str, str]) -> str:
     return f'<p style="margin:.3em 0">{each}</p>'
 
 
+def moving(
+    name: str, label: str, parts: Iterable[str], *, said: str, script: str, alt: str, width: int = 560
+) -> Picture:
+    """A figure that a reader moves: a class that its script looks for, drawing and sliders, a sentence, the script."""
+    inside = "\n".join(parts)
+    return Picture(
+        f"""\
+<div class="{name}" role="group" aria-label="{label}"
+style="max-width:{width}px;margin:1em 0">
+{inside}
+<p class="said" role="status" style="margin:.3em 0">{html.escape(said, quote=False)}</p>
+<script>{script}</script>
+</div>""",
+        alt,
+    )
+
+
 def number(value: float) -> str:
     """Two decimals and a true minus, zero without one, as `NUMBER` writes it."""
     return f"{value:z.2f}".replace("-", "−")

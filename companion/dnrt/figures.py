@@ -23,6 +23,7 @@ from companion.plotting import (
     drawing,
     filled,
     legend,
+    moving,
     number,
     picture,
     sliders,
@@ -162,18 +163,24 @@ def moving_threshold(noise: float = 1.5, weight: float = -0.8, bias: float = 0.0
         ("weight", "weight w₈", _WEIGHT, 0.05, weight, number(weight)),
         ("bias", "bias b", _BIAS, 0.05, bias, number(bias)),
     )
-    page = f"""\
-<div class="neuron-threshold" role="group" aria-label="Move one element, its weight and the bias"
-style="max-width:560px;margin:1em 0">
-{_threshold(noise, c, alt)}
-{legend(("━━", COLOURS[0], "RAA"), ("╍╍", COLOURS[4], "GELU"), ("╍╍", COLOURS[1], "threshold x = −c: half open"))}
-{sliders(rows)}
-{buttons(_ROOMS)}
-<p class="said" role="status" style="margin:.3em 0">Offset c = {number(c)}. Of x₁ = {first:g} the gate lets \
-{100 * _phi(first + c):.0f} % through; GELU would let {100 * _phi(first):.0f} %.</p>
-<script>{script}</script>
-</div>"""
-    return Picture(page, alt)
+    return moving(
+        "neuron-threshold",
+        "Move one element, its weight and the bias",
+        [
+            _threshold(noise, c, alt),
+            legend(
+                ("━━", COLOURS[0], "RAA"),
+                ("╍╍", COLOURS[4], "GELU"),
+                ("╍╍", COLOURS[1], "threshold x = −c: half open"),
+            ),
+            sliders(rows),
+            buttons(_ROOMS),
+        ],
+        said=f"Offset c = {number(c)}. Of x₁ = {first:g} the gate lets {100 * _phi(first + c):.0f} % through; "
+        f"GELU would let {100 * _phi(first):.0f} %.",
+        script=script,
+        alt=alt,
+    )
 
 
 def _phi(u: float) -> float:
@@ -339,17 +346,15 @@ def moving_means(step: int = 15, momentum: float = 0.1) -> Picture:
         ("○", COLOURS[3], "mean before this sample"),
         ("◇", "inherit", "means after it"),
     )
-    page = f"""\
-<div class="neuron-means" role="group" aria-label="Move the sample and the momentum"
-style="max-width:640px;margin:1em 0">
-{svg}
-{legend(*signs)}
-{sliders(rows)}
-{buttons((name, (_STEP[1], m)) for name, m in _MOMENTA)}
-<p class="said" role="status" style="margin:.3em 0">{said}</p>
-<script>{script}</script>
-</div>"""
-    return Picture(page, alt)
+    return moving(
+        "neuron-means",
+        "Move the sample and the momentum",
+        [svg, legend(*signs), sliders(rows), buttons((name, (_STEP[1], m)) for name, m in _MOMENTA)],
+        said=said,
+        script=script,
+        alt=alt,
+        width=640,
+    )
 
 
 def _means(step: int, momentum: float, alt: str) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from companion.plotting import (
     check_start,
     filled,
     legend,
+    moving,
     number,
     sliders,
 )
@@ -222,16 +223,14 @@ def learned_surface(moments: Sequence[Tensor], said: Sequence[str], turn: float 
         ("moment", "moment", (1.0, float(last)), 1, last, f"{last}"),
         *_hand(turn, tilt),
     )
-    page = f"""\
-<div class="neuron-learned" role="group" aria-label="Choose a moment, turn and tilt the surface"
-style="max-width:560px;margin:1em 0">
-{_drawing(heights[-1], turn, tilt, alt)}
-{legend(*_SIGNS)}
-{sliders(rows)}
-<p class="said" role="status" style="margin:.3em 0">{html.escape(said[-1])}</p>
-<script>{script}</script>
-</div>"""
-    return Picture(page, alt)
+    return moving(
+        "neuron-learned",
+        "Choose a moment, turn and tilt the surface",
+        [_drawing(heights[-1], turn, tilt, alt), legend(*_SIGNS), sliders(rows)],
+        said=said[-1],
+        script=script,
+        alt=alt,
+    )
 
 
 def _hand(turn: float, tilt: float) -> tuple[tuple[str, str, tuple[float, float], float, float, str], ...]:
@@ -354,17 +353,19 @@ def quadratic_surface(coefficients: Sequence[float] = (0, 0, 1, 0, 0, 0)) -> Pic
         ),
         *_hand(*_HAND),
     )
-    page = f"""\
-<div class="neuron-quadratic" role="group" aria-label="Move six coefficients, turn and tilt the surface"
-style="max-width:560px;margin:1em 0">
-{_drawing(height(at), *_HAND, alt, dots)}
-{legend(*_SIGNS, ("●", COLOURS[2], "signs equal"), ("●", COLOURS[3], "signs differ"))}
-{buttons((name, (*start, *_HAND)) for name, start in _PLACES)}
-{sliders(rows)}
-<p class="said" role="status" style="margin:.3em 0">{_sentence(c, quadratic_form(corners, c, 2)[:, 0])}</p>
-<script>{script}</script>
-</div>"""
-    return Picture(page, alt)
+    return moving(
+        "neuron-quadratic",
+        "Move six coefficients, turn and tilt the surface",
+        [
+            _drawing(height(at), *_HAND, alt, dots),
+            legend(*_SIGNS, ("●", COLOURS[2], "signs equal"), ("●", COLOURS[3], "signs differ")),
+            buttons((name, (*start, *_HAND)) for name, start in _PLACES),
+            sliders(rows),
+        ],
+        said=_sentence(c, quadratic_form(corners, c, 2)[:, 0]),
+        script=script,
+        alt=alt,
+    )
 
 
 def _sentence(c: Tensor, corners: Tensor) -> str:
