@@ -45,6 +45,8 @@ _THREADS = 1
 _PACKAGES = ("jsonschema", "numpy", "scipy", "sklearn", "tqdm")
 # Seconds. Two runs of an experiment may need its smoke preset at the same time; one of them makes it.
 _PATIENCE = 600
+# So many rates a case meets at most beyond those of the grid, where its best one is at the edge.
+_FURTHER = 4
 # Of every training of a smoke preset, so many losses are kept.
 _FIRST = 2
 
@@ -133,7 +135,7 @@ def _result(
     experiment, settings = session.experiment, session.settings
     cases = experiment.cases(settings)
     tuning = session.tune(cases, rates, tuning_seeds)
-    chosen = [{**case, **_best(case, tuning, rates, experiment.one_rate_for)} for case in cases] if tuning else []
+    chosen = [{**case, **_best(case, tuning, experiment.one_rate_for)} for case in cases] if tuning else []
     own_rates = [[row["learning_rate"]] for row in chosen] or [rates or [None]] * len(cases)
     rows = session.evaluate(cases, own_rates, evaluation_seeds)
     result = {
@@ -254,23 +256,31 @@ def promote() -> list[str]:
     return changed
 
 
-def _best(case: Mapping[str, Any], tuning: list[Row], rates: list[float], shared: tuple[str, ...]) -> Row:
+def _best(case: Mapping[str, Any], tuning: list[Row], shared: tuple[str, ...]) -> Row:
     """Return the rate with the highest mean score of a case, the smaller one if two are equal.
 
     A run that diverged has no score, and its rate is worse than any other.
     """
     own = {key: value for key, value in case.items() if key not in shared}
-    mean_scores = []
-    for rate in sorted(rates):
-        rows = [row for row in tuning if row.items() >= {**own, "learning_rate": rate}.items()]
-        scores = [-math.inf if row["score"] is None else row["score"] for row in rows]
-        mean_scores.append((math.fsum(scores) / len(scores), rate))
-    score, winner = max(mean_scores, key=lambda pair: pair[0])
+    scores: dict[float, list[float]] = {}
+    for row in tuning:
+        if row.items() >= own.items():
+            scores.setdefault(row["learning_rate"], []).append(-math.inf if row["score"] is None else row["score"])
+    score, winner = max(
+        ((math.fsum(scores[rate]) / len(scores[rate]), rate) for rate in sorted(scores)), key=lambda pair: pair[0]
+    )
     return {
         "learning_rate": winner,
         "score": _without_infinities(score),
-        "at_edge": winner in (min(rates), max(rates)),
+        "at_edge": winner in (min(scores), max(scores)),
     }
+
+
+def _beyond(winner: float, tried: Sequence[float]) -> float:
+    """Return the rate after the edge of the grid that won: the next of 1, 3, 10, 30 … times a power of ten."""
+    step = 1 if winner == max(tried) else -1
+    exponent, odd = divmod(round(2 * math.log10(winner)) + step, 2)
+    return float(f"{3 if odd else 1}e{exponent}")
 
 
 @dataclass
@@ -288,15 +298,37 @@ class _Session:
     seconds: float = 0.0
 
     def tune(self, cases: list[Case], rates: list[float], seeds: list[int]) -> list[Row]:
-        """Return a score for each case, rate and seed; nothing where nothing is tuned."""
+        """Return a score for each case, rate and seed; nothing where nothing is tuned.
+
+        A case whose best rate is at the edge of its grid meets further rates, until the best one lies inside; the smoke
+        preset, which compares nothing, is content with its grid.
+        """
         if self.experiment.validate is None or not seeds:
             return []
-        jobs = [self.job("tuning", case, seed, rate) for case in cases for rate in rates for seed in seeds]
-        scores = self.finish(jobs, self.experiment.validate, "tuning")
-        return [
-            {**job.case, "seed": job.seed, "learning_rate": job.learning_rate, "score": score}
-            for job, score in zip(jobs, scores, strict=True)
-        ]
+        tuning: list[Row] = []
+        tried: list[list[float]] = [[] for _ in cases]
+        wanted = [list(rates) for _ in cases]
+        for _ in range(1 if self.preset == "smoke" else 1 + _FURTHER):
+            jobs = [
+                self.job("tuning", case, seed, rate)
+                for case, own in zip(cases, wanted, strict=True)
+                for rate in own
+                for seed in seeds
+            ]
+            scores = self.finish(jobs, self.experiment.validate, "tuning")
+            tuning += [
+                {**job.case, "seed": job.seed, "learning_rate": job.learning_rate, "score": score}
+                for job, score in zip(jobs, scores, strict=True)
+            ]
+            tried = [[*old, *new] for old, new in zip(tried, wanted, strict=True)]
+            best = [_best(case, tuning, self.experiment.one_rate_for) for case in cases]
+            wanted = [
+                [_beyond(each["learning_rate"], own)] if each["at_edge"] else []
+                for each, own in zip(best, tried, strict=True)
+            ]
+            if not any(wanted):
+                break
+        return tuning
 
     def evaluate(self, cases: list[Case], rates: Sequence[Sequence[float | None]], seeds: list[int]) -> list[Row]:
         """Return the rows of each case, rate and seed; `rates` has a list per case."""

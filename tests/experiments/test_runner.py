@@ -35,8 +35,8 @@ def measure(job):
 
 def validate(job):
     CALLS.append(job)
-    # "good" does best at 0.1, "bad" equally well at every rate.
-    return -abs(math.log10(job.rate) + 1) if job.case["name"] == "good" else 0.5
+    # "good" does best at 0.1, "bad" equally well at all rates but the very small ones.
+    return -abs(math.log10(job.rate) + 1) if job.case["name"] == "good" else 0.5 * (job.rate >= 0.01)
 
 
 def cases(settings):
@@ -108,15 +108,39 @@ def test_every_case_meets_every_rate_with_tuning_seeds_only():
     assert {job.seed for job in tuning} == {1000, 1001}
     assert {job.seed for job in evaluation} == {0, 1, 2}
     tried = {(job.case["name"], job.learning_rate, job.seed) for job in tuning}
-    assert len(tried) == len(tuning) == len(result["tuning"]) == 2 * 3 * 2
+    # and one rate more for the case whose winner was the smallest
+    assert len(tried) == len(tuning) == len(result["tuning"]) == 2 * 3 * 2 + 2
 
 
 def test_the_best_rate_is_evaluated_and_the_smaller_of_equals():
     result = read(run(TUNED, "laptop"))
     chosen = {row["name"]: row for row in result["chosen"]}
     assert chosen["good"] == {"name": "good", "learning_rate": 0.1, "score": 0.0, "at_edge": False}
-    assert chosen["bad"] == {"name": "bad", "learning_rate": 0.01, "score": 0.5, "at_edge": True}
+    assert chosen["bad"] == {"name": "bad", "learning_rate": 0.01, "score": 0.5, "at_edge": False}
     assert {(row["name"], row["learning_rate"]) for row in result["rows"]} == {("good", 0.1), ("bad", 0.01)}
+
+
+@pytest.mark.parametrize(
+    ("best", "further"),
+    [(1.0, [3.0]), (30.0, [3.0, 10.0, 30.0, 100.0]), (3e-3, [3e-3, 1e-3]), (1e3, [3.0, 10.0, 30.0, 100.0])],
+)
+def test_a_grid_grows_until_the_best_rate_is_inside_or_four_times(best, further):
+    def validate(job):
+        return -abs(math.log10(job.rate / best))
+
+    laptop = {**TOY.presets["laptop"], "names": ["good"]}
+    tuned = Experiment(**{**vars(TOY), "presets": {**TOY.presets, "laptop": laptop}, "validate": validate})
+    result = read(run(tuned, "laptop"))
+    assert list(dict.fromkeys(row["learning_rate"] for row in result["tuning"])) == [1.0, 0.1, 0.01, *further]
+    inside = best < 1e3
+    assert result["chosen"] == [
+        {
+            "name": "good",
+            "learning_rate": best if inside else 100.0,
+            "score": pytest.approx(0 if inside else -1),
+            "at_edge": not inside,
+        }
+    ]
 
 
 def test_cases_that_are_to_differ_in_nothing_else_share_a_rate():
@@ -156,7 +180,7 @@ def test_tuning_seeds_must_not_be_evaluated():
 def test_resume_computes_only_what_is_missing(runs):
     whole = read(run(TUNED, "laptop"))
     parts = sorted((runs / "apa-toy-laptop").glob("*.json"))
-    assert len(parts) == 2 * 3 * 2 + 2 * 3
+    assert len(parts) == 2 * 3 * 2 + 2 + 2 * 3
     for part in parts[::3]:
         part.unlink()
     (runs / "apa-toy-laptop.json").unlink()
@@ -445,16 +469,16 @@ def test_a_loss_that_diverged_is_written_as_null():
     assert rows == [{"name": "good", "seed": 0, "loss": None, "losses": [1.0, None], "first_losses": []}]
 
 
-@pytest.mark.parametrize(("diverging", "chosen", "score"), [({1.0}, 0.1, 0.5), ({1.0, 0.1}, 0.1, None)])
-def test_a_rate_at_which_a_run_diverged_is_not_chosen_unless_all_are(diverging, chosen, score):
+@pytest.mark.parametrize(("diverging", "chosen", "score", "at_edge"), [(1.0, 0.1, 0.5, False), (0.0, 1e-3, None, True)])
+def test_a_rate_at_which_a_run_diverged_is_not_chosen_unless_all_are(diverging, chosen, score, at_edge):
     def validate(job):
-        return math.nan if job.rate in diverging and job.seed == 1000 else 0.5
+        return math.nan if job.rate >= diverging and job.seed == 1000 else 0.5 * (job.rate >= 0.1)
 
     settings = {"seeds": 1, "names": ["good"], "learning_rates": [1.0, 0.1], "tuning_seeds": [1000, 1001]}
-    tuned = Experiment(**{**vars(TOY), "presets": {"smoke": settings}, "validate": validate})
-    result = read(run(tuned, "smoke"))
+    tuned = Experiment(**{**vars(TOY), "presets": {**TOY.presets, "laptop": settings}, "validate": validate})
+    result = read(run(tuned, "laptop"))
     assert [row["score"] for row in result["tuning"] if row["learning_rate"] == 1.0] == [None, 0.5]
-    assert result["chosen"] == [{"name": "good", "learning_rate": chosen, "score": score, "at_edge": True}]
+    assert result["chosen"] == [{"name": "good", "learning_rate": chosen, "score": score, "at_edge": at_edge}]
 
 
 def test_the_result_says_what_computed_it_and_nothing_about_who():
