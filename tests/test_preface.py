@@ -239,3 +239,28 @@ def test_the_bibtex_entry_is_the_citation() -> None:
         "year": str(book["year"]),
         "url": "{{ repository }}",
     }
+
+
+#: Letters that stand in several sections of the page on notation and mean the same there.
+THE_SAME = {r"\mu", "b", "z"}
+
+
+def test_the_page_on_notation_lists_the_letters_that_change_their_meaning() -> None:
+    text = (BOOK / "appendix" / "notation.md").read_text(encoding="utf-8")
+    opening, *parts = re.split(r"^## .+$", text, flags=re.MULTILINE)
+    sections = [
+        {letter for row in re.findall(r"^\| (.+?) \|", part, re.MULTILINE) for letter in letters(row)} for part in parts
+    ]
+    several = {letter for part in sections for letter in part if sum(letter in other for other in sections) > 1}
+    listed = opening[opening.index("Across the sections") : opening.index("On right-hand sides")]
+    assert several - THE_SAME == {*re.findall(r"\$(.+?)\$", listed)}
+
+
+def letters(row: str) -> set[str]:
+    """The letters that a row of a table explains, without indices, accents and arguments."""
+    symbols = re.findall(r"\$(.+?)\$", row)
+    return {
+        match[0]
+        for each in symbols
+        if (match := re.match(r"(?!\\(?:operatorname|tilde|hat|mathcal|over))\\?[A-Za-z]+", each))
+    }
