@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from companion.claims import ledger
 from companion.rooms import ROOMS
 from tests import lanes
 from tests.cuda.machine_code import ARCHITECTURES
+from tests.sentences import Said, sentences
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,21 +32,8 @@ SAY_NOTHING_TO_COMPUTE = {
     "- **Import.**",
 }
 
-_tested: set[str] = set()
-
-
-def says(*sentences: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The sentences that a test stands for."""
-    _tested.update(sentences)
-    return lambda test: test
-
-
-def sentences() -> set[str]:
-    """All sentences outside headings and blocks of code; a row of a table is one."""
-    prose = re.sub(r"^ *```.*?^ *```$|^#.*?$|^\| -.*?$", "\n", README, flags=re.DOTALL | re.MULTILINE)
-    blocks = re.split(r"\n\s*\n|\n(?=[|-])", prose)
-    lines = (" ".join(block.split()) for block in blocks)
-    return {sentence for line in lines for sentence in re.split(r"(?<=[.!?*])\s+(?=[A-Z`])", line) if sentence}
+_said = Said()
+says = _said.says
 
 
 def folder_of(row: str) -> Path:
@@ -66,8 +53,8 @@ def make(*arguments: str) -> str:
 
 
 def test_every_sentence_is_tested() -> None:
-    assert sentences() - _tested - SAY_NOTHING_TO_COMPUTE == set()
-    assert (_tested | SAY_NOTHING_TO_COMPUTE) - sentences() == set()
+    assert sentences(README) - _said.tested - SAY_NOTHING_TO_COMPUTE == set()
+    assert (_said.tested | SAY_NOTHING_TO_COMPUTE) - sentences(README) == set()
 
 
 @says(
@@ -226,7 +213,7 @@ def test_the_folders_hold_what_the_table_says() -> None:
     rooms = {path.parent.name for path in (ROOT / "companion").glob("*/__init__.py")}
     with_tests = {path.name for path in (ROOT / "tests").iterdir()}
     assert rooms <= with_tests
-    assert all(folder_of(row).is_dir() for row in sentences() if row.startswith("| `"))
+    assert all(folder_of(row).is_dir() for row in sentences(README) if row.startswith("| `"))
 
 
 @says(
@@ -238,10 +225,14 @@ def test_no_result_comes_from_a_kernel_on_a_gpu() -> None:
     assert not any(re.search(r'"gpu": *"', text) for text in texts)
 
 
-@says("MIT.")
-def test_the_licence() -> None:
+@says("The code: MIT.", "The book's text and figures: CC BY 4.0 (`LICENSE-prose`).")
+def test_the_licences() -> None:
     assert PROJECT["license"] == "MIT"
+    assert PROJECT["license-files"] == ["LICENSE"]  # the wheel holds no prose
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
+    prose = (ROOT / "LICENSE-prose").read_text(encoding="utf-8")
+    assert "SPDX-License-Identifier: CC-BY-4.0" in prose
+    assert PROJECT["authors"][0]["name"] in prose
 
 
 @says(

@@ -32,8 +32,8 @@ _ADDRESSES = {
 }
 _PATH_IN_OUTPUT = r"(?<![\w.}>~*/<-])/(?:ho[m]e|roo[t]|us[r]|op[t]|tm[p]|va[r]|et[c]|sr[v]|wor[k]|mn[t])/[\w.-]+"
 
-# The wheel's metadata must name the repository too; a test compares them.
-_KNOW_THE_ADDRESS = ("_config.yml", "pyproject.toml")
+# The wheel's metadata and the citation must name the repository too; tests compare them.
+_KNOW_THE_ADDRESS = ("_config.yml", "pyproject.toml", "CITATION.cff")
 
 # These settings of pip and uv may name a host on the machine where the gate runs.
 _INDEX_SETTINGS = re.compile(r"(?:PIP|UV)_.*(?:INDEX|LINKS|HOST).*")

@@ -20,7 +20,9 @@ PAGES = [
     CHAPTER,
     "mechanisms/dac.html",
     "mechanisms/layeract.html",
-    *(f"appendix/{name}.html" for name in ("notation", "api", "performance", "claims")),
+    "mechanisms/dnrt.html",
+    "mechanisms/multi-argument.html",
+    *(f"appendix/{name}.html" for name in ("course", "notation", "api", "performance", "claims", "data")),
 ]
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
@@ -30,6 +32,16 @@ def _fits_a_phone(page):
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     size = page.evaluate("parseFloat(getComputedStyle(document.querySelector('main p')).fontSize)")
     assert size >= 15
+    hidden = page.evaluate(
+        """() => [...document.querySelectorAll("main :is(table, pre, div.math, .neuron-figure)")].filter(box => {
+          const style = getComputedStyle(box);
+          const shown = box.checkVisibility() && box.scrollWidth > box.clientWidth + 1;
+          const fades = style.maskImage.includes("gradient") && parseFloat(style.getPropertyValue("--goes-on")) > 0;
+          const scrolls = /auto|scroll/.test(style.overflowX) && box.tabIndex >= 0;
+          return shown && !(fades && scrolls);
+        }).map(box => box.outerHTML.slice(0, 100))"""
+    )
+    assert hidden == []  # what goes on to the right fades there, and scrolls, with the keyboard too
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -1,0 +1,24 @@
+// What is wider than its box scrolls in it. With the keyboard, too: then it has to be able to get the focus.
+(() => {
+  const SCROLL = ".bd-article table, .bd-article pre, .bd-article div.math, .bd-article mjx-container[display=true], .bd-article .neuron-figure";
+
+  function giveFocus() {
+    for (const box of document.querySelectorAll(SCROLL)) {
+      const scrolls = box.scrollWidth > box.clientWidth + 1;
+      if (scrolls && !box.hasAttribute("tabindex")) {
+        box.tabIndex = 0;
+        box.dataset.scrolls = "";
+      } else if (!scrolls && "scrolls" in box.dataset) {
+        box.removeAttribute("tabindex");
+        delete box.dataset.scrolls;
+      }
+    }
+  }
+
+  addEventListener("load", () => {
+    giveFocus();
+    window.MathJax?.startup?.promise?.then(giveFocus); // formulas have their width only then
+  });
+  addEventListener("resize", giveFocus);
+  document.addEventListener("toggle", giveFocus, true); // something folded was opened
+})();

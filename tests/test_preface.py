@@ -1,0 +1,266 @@
+"""The front of the book: what its first page says was found and stands, sentence by sentence; course, data, citation.
+
+A sentence here that a new result makes untrue fails, and has to be written anew.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+import nbformat
+import pytest
+import yaml
+
+from companion import claims, datasets, results
+from companion.analysis import compare
+from companion.dac.experiments import changes
+from companion.dnrt.experiments import comparisons as of_responses
+from companion.layeract.experiments import comparisons as of_layers
+from companion.rooms import ROOMS
+from tests.cuda.machine_code import ARCHITECTURES
+from tests.sentences import Said, sentences
+
+ROOT = Path(__file__).resolve().parents[1]
+BOOK = ROOT / "book"
+PREFACE = (BOOK / "preface.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PREFACE, re.DOTALL | re.MULTILINE))
+FOUND = PREFACE[PREFACE.index("What we found so far") : PREFACE.index("## Three doors")]
+STANDS = SECTIONS["Where it stands"].replace("(run)=", "")
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+_said = Said()
+says = _said.says
+
+
+def test_every_sentence_about_what_was_found_and_what_stands_is_tested() -> None:
+    said = sentences(FOUND) | sentences(STANDS)
+    assert said - _said.tested == {"What we found so far, each in a line:"}
+    assert _said.tested - said == set()
+
+
+def verdict(claim: str) -> claims.Claim:
+    (found,) = claims.get(claim)
+    return found
+
+
+def status(claim: str) -> str:
+    return verdict(claim).status
+
+
+def rows(experiment: str) -> list[dict[str, Any]]:
+    return results.load(experiment)["rows"]
+
+
+def page(name: str) -> str:
+    """The text of a chapter's Markdown cells, with the words that cells glue left out."""
+    cells = nbformat.read(BOOK / "mechanisms" / f"{name}.ipynb", as_version=4).cells
+    return " ".join(" ".join(cell.source for cell in cells if cell.cell_type == "markdown").split())
+
+
+@says(
+    "1. {doc}`The curve learns its shape <mechanisms/apa>` (APA, AGLU).",
+    "The printed derivative by one of its parameters has the wrong sign.",
+    "On small images of digits it was nowhere clearly more accurate than six other curves.",
+)
+def test_the_curve_was_nowhere_clearly_ahead() -> None:
+    assert status("apa-d-lambda") == "does not hold"
+    assert "the sign opposite" in verdict("apa-d-lambda").evidence
+    assert status("apa-aglu-rivals") == "not seen at smaller scale"
+    digits = rows("apa-digits")
+    for imbalance in {row["imbalance"] for row in digits}:
+        of = [row for row in digits if row["imbalance"] == imbalance]
+        others = compare(of, factor="activation", reference="aglu", measure="test_accuracy")
+        assert len(others) == 6
+        assert min(each.sign() for each in others) == 0
+
+
+@says(
+    "2. {doc}`A bias for every connection <mechanisms/dac>` (DAC).",
+    "A dense layer nearly doubles.",
+    "On a table of GPU timings the additional biases brought no clear gain; on photographs our runs do not decide.",
+)
+def test_additional_biases_brought_no_clear_gain() -> None:
+    from companion import DACLinear
+
+    doubled = sum(each.numel() for each in DACLinear(100, 100).parameters()) / (100 * 100 + 100)
+    assert 1.9 < doubled < 2
+    with_biases = [each for each in changes(rows("dac-sgemm")) if each.key.kind in ("biases", "trade")]
+    assert {each.key.kind for each in with_biases} == {"biases", "trade"}
+    assert min(each.sign() for each in with_biases) >= 0  # below zero the error is lower
+    assert status("dac-experiment-cifar-better") == "not tested"
+    assert status("dac-experiment-cifar-worse") == "not tested"
+
+
+@says(
+    "3. {doc}`A gate that sees the layer <mechanisms/layeract>` (LayerAct).",
+    "On MNIST the mean outputs are nearer to zero after one epoch, and later not all of them.",
+    "Noise moves them less in some comparisons and more in others.",
+)
+def test_the_gate_keeps_what_it_promises_in_part() -> None:
+    assert status("layeract-mnist-mean") == status("layeract-mnist-fluctuation") == "holds in part"
+
+    def signs(*measures: str) -> set[int]:
+        return {each.sign() for each in of_layers(rows("layeract-mnist"), measures)}
+
+    assert signs("mean_activation_epoch_1") == {-1}
+    assert signs("mean_activation_epoch_40") >= {-1, 1}
+    assert signs("mean_activation_epoch_80") >= {-1, 1}
+    for where in ("fluctuation_mean", "y_fluctuation_mean"):
+        assert signs(f"{where}_1", f"{where}_2") >= {-1, 1}
+
+
+@says(
+    "4. {doc}`A threshold that listens to the whole layer <mechanisms/dnrt>` (DNRT).",
+    "In perceptrons on MNIST it was no more accurate.",
+    "In one small vision transformer with few images its loss on responses added 2.7 points, and its threshold "
+    "nothing.",
+)
+def test_the_threshold_added_nothing_and_its_loss_some_points_in_one_network() -> None:
+    assert status("dnrt-experiment-mnist") == "does not hold"
+    assert all(each.sign() <= 0 for each in of_responses(results.load("dnrt-mnist")))
+    found = {each.key: each for each in of_responses(results.load("dnrt-overfitting"))}
+    loss, threshold = found["gelu+arr", "gelu"], found["raa", "gelu"]
+    assert loss.sign() == 1
+    (printed,) = re.findall(r"added ([\d.]+) points", FOUND)
+    assert f"{100 * loss.difference.mean:.1f}" == printed
+    assert threshold.sign() == 0
+    assert f"{100 * threshold.difference.mean:.1f}" == "0.0"
+    assert not results_of("dnrt-ablation")  # a second transformer
+
+
+@says(
+    "5. {doc}`Two arguments <mechanisms/multi-argument>`.",
+    "One such unit learns XOR.",
+    "What it does for accuracy and robustness we have not measured yet.",
+    "No training with two arguments has a result yet.",
+)
+def test_two_arguments_have_no_result() -> None:
+    assert not results_of("multi-argument")
+    measured = [row for row in claims.ledger() if row.id.startswith("multi_argument-experiment")]
+    assert {row.status for row in measured} == {"not tested"}
+    said = page("multi-argument")
+    assert "One such unit learns XOR" in said
+    assert "What it does for accuracy and robustness we have not measured yet" in said
+
+
+def results_of(experiment: str) -> list[Path]:
+    return list((ROOT / "data" / "results").glob(f"{experiment}*.json"))
+
+
+@says(
+    "Behind each line stand trainings with at least five seeds, or a computation.",
+    "The {doc}`ledger <appendix/claims>` has every claim that we tested, with its verdict.",
+)
+def test_no_line_rests_on_fewer_than_five_seeds() -> None:
+    for experiment in ("apa-digits", "dac-sgemm", "layeract-mnist", "dnrt-mnist", "dnrt-overfitting"):
+        assert len({row["seed"] for row in rows(experiment)}) >= 5
+    assert {row.id.split("-")[0] for row in claims.ledger()} == {*ROOMS}
+    assert {row.status for row in claims.ledger()} <= {*get_args(claims.Status)}
+
+
+@says(
+    "No kernel has run on a GPU yet.",
+    "All are compiled for five architectures, and tests run their source in a simulator on the CPU.",
+    "The trainings of this book ran on CPUs, most of them on a smaller scale than the papers'.",
+)
+def test_nothing_ran_on_a_gpu() -> None:
+    assert len(ARCHITECTURES) == 5
+    finished = [results.load(name) for name in results.names() if not name.startswith("bench-")]
+    assert finished
+    assert {result["provenance"]["hardware"]["gpu"] for result in finished} == {None}
+    assert results.names("full") == []
+    for room in ROOMS:
+        assert any((ROOT / "companion" / room).glob("*.cu"))
+        kernels = (ROOT / "tests" / room / "test_kernel.py").read_text(encoding="utf-8")
+        assert "simulator" in kernels
+
+
+def test_the_picture_leads_to_the_five_chapters_in_the_order_of_the_lines() -> None:
+    picture = (BOOK / "_static" / "neuron.svg").read_text(encoding="utf-8")
+    links = re.findall(r'href="([\w/-]+)\.html" aria-label="(\d)', picture)
+    assert [int(number) for _, number in links] == [1, 2, 3, 4, 5]
+    assert [link for link, _ in links] == re.findall(r"^\d\. \{doc\}`[^<]+<([\w/-]+)>`", FOUND, re.MULTILINE)
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    assert toc["parts"][0]["caption"] == "Mechanisms"  # where "next" leads
+    assert [chapter["file"] for chapter in toc["parts"][0]["chapters"]] == [link for link, _ in links]
+
+
+def test_the_course_names_exercises_that_exist() -> None:
+    text = (BOOK / "appendix" / "course.md").read_text(encoding="utf-8")
+    weeks = re.findall(r"^\| (\d) \| (.*?) \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
+    assert [int(week) for week, *_ in weeks] == [1, 2, 3, 4, 5, 6]
+    for _, read, together, home in weeks:
+        pages = re.findall(r"`\.\./([\w/-]+)`", read)
+        for cell in (together, home):
+            where = re.findall(r"`\.\./([\w/-]+)`", cell) or pages
+            for name in where:
+                source = (BOOK / f"{name}.ipynb").read_text(encoding="utf-8")
+                numbers = re.findall(r"\d", re.sub(r"\{doc\}`[^`]*`", "", cell))
+                assert numbers
+                assert all(f"Exercise {number} · " in source for number in numbers), (name, numbers)
+
+
+def test_the_page_on_data_has_a_row_for_each_set_that_the_package_loads() -> None:
+    text = (BOOK / "appendix" / "data.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text, re.MULTILINE))
+    with pytest.raises(ValueError, match="allowed") as refusal:
+        datasets.load("nothing")
+    assert {*listed} == {*re.findall(r"\w+", str(refusal.value).split("allowed")[1])} - {"are"} | {"sgemm"}
+    assert all("{cite:p}" in what for what in listed.values())
+
+
+def test_the_citation_says_what_the_project_says() -> None:
+    book = CITATION["preferred-citation"]
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    assert CITATION["cff-version"] == "1.2.0"
+    assert {"message", "authors", "title"} <= CITATION.keys()
+    assert CITATION["title"] == book["title"] == config["title"]
+    assert CITATION["authors"] == book["authors"] == PROJECT["authors"] == [{"name": config["author"]}]
+    assert (CITATION["version"], CITATION["abstract"]) == (PROJECT["version"], PROJECT["description"])
+    assert CITATION["license"] == PROJECT["license"]
+    assert CITATION["url"] == PROJECT["urls"]["Book"]
+    assert CITATION["repository-code"] == book["url"] == PROJECT["urls"]["Source"] == config["repository"]["url"]
+    assert book["year"] == int(config["copyright"])
+    assert f"SPDX-License-Identifier: {book['license']}\n" in (ROOT / "LICENSE-prose").read_text(encoding="utf-8")
+
+
+def test_the_bibtex_entry_is_the_citation() -> None:
+    (entry,) = re.findall(r"```bibtex\n@book\{\w+,\n(.*?)\n\}\n```", PREFACE, re.DOTALL)
+    fields = dict(re.findall(r"^  (\w+) *= \{(.*)\},$", entry, re.MULTILINE))
+    book = CITATION["preferred-citation"]
+    (author,) = book["authors"]
+    assert fields == {
+        "author": f"{{{author['name']}}}",
+        "title": book["title"],
+        "year": str(book["year"]),
+        "url": "{{ repository }}",
+    }
+
+
+#: Letters that stand in several sections of the page on notation and mean the same there.
+THE_SAME = {r"\mu", "b", "z"}
+
+
+def test_the_page_on_notation_lists_the_letters_that_change_their_meaning() -> None:
+    text = (BOOK / "appendix" / "notation.md").read_text(encoding="utf-8")
+    opening, *parts = re.split(r"^## .+$", text, flags=re.MULTILINE)
+    sections = [
+        {letter for row in re.findall(r"^\| (.+?) \|", part, re.MULTILINE) for letter in letters(row)} for part in parts
+    ]
+    several = {letter for part in sections for letter in part if sum(letter in other for other in sections) > 1}
+    listed = opening[opening.index("Across the sections") : opening.index("On right-hand sides")]
+    assert several - THE_SAME == {*re.findall(r"\$(.+?)\$", listed)}
+
+
+def letters(row: str) -> set[str]:
+    """The letters that a row of a table explains, without indices, accents and arguments."""
+    symbols = re.findall(r"\$(.+?)\$", row)
+    return {
+        match[0]
+        for each in symbols
+        if (match := re.match(r"(?!\\(?:operatorname|tilde|hat|mathcal|over))\\?[A-Za-z]+", each))
+    }
