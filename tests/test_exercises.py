@@ -386,10 +386,10 @@ def test_no_word_holds_the_number(name: str) -> None:
         ("layeract-derivation-3", lambda valid, y: padded(y, valid), f"{CHANGED} y and valid."),
         ("layeract-derivation-3", lambda y: y, "It does not take 2 arguments; asked is a function of (y, valid)."),
         ("layeract-derivation-3", lambda y, valid: 2 * padded(y, valid), "It is twice as large as it should be."),
-        ("layeract-derivation-4", -0.413, "That is LA-SiLU's place; asked is LA-HardSiLU's."),
+        ("layeract-derivation-4", -0.4132, "That is LA-SiLU's place; asked is LA-HardSiLU's."),
         (
             "layeract-derivation-4",
-            -0.166,
+            -0.1662,
             "That balances a whole mean; only half of a row's mean arrives in the output.",
         ),
         (
