@@ -29,7 +29,7 @@ def _sigmoid(n: float) -> float:
 # --- page layeract ----------------------------------------------------------------------------------------------------
 
 UNITS = 45
-"""Of the first exercise's layer."""
+"""Of the second exercise's layer."""
 
 
 def most_closed() -> int:
@@ -99,19 +99,6 @@ def _by_channel(y: Tensor) -> Tensor:
 ON_THE_FIRST_PAGE = (
     Exercise(
         "layeract-1",
-        most_closed,
-        mistakes={
-            "That is half of them, as ReLU closes in a symmetric row; here a tenth is the limit.": lambda: UNITS // 2,
-            "Units are whole.": lambda: UNITS / 10,
-            "That is more than a tenth.": lambda: UNITS // 10 + 1,
-            "So it is with ten units or fewer; this layer is larger.": lambda: 0,
-            "Those stay open; asked are those that close.": lambda: UNITS - most_closed(),
-            "ReLU can close so many. Here low elements draw the mean down with them.": lambda: UNITS - 1,
-            "All of them cannot lie below their own mean.": lambda: UNITS,
-        },
-    ),
-    Exercise(
-        "layeract-2",
         per_token,
         tokens,
         mistakes={
@@ -138,6 +125,19 @@ ON_THE_FIRST_PAGE = (
                 lambda y: y * torch.sigmoid(_centred(y) / (_variance(y).sqrt() + ALPHA))
             ),
             "The gate is the hard sigmoid: that is LA-HardSiLU.": lambda y: la_hardsilu(y, dims=-1),
+        },
+    ),
+    Exercise(
+        "layeract-2",
+        most_closed,
+        mistakes={
+            "That is half of them, as ReLU closes in a symmetric row; here a tenth is the limit.": lambda: UNITS // 2,
+            "Units are whole.": lambda: UNITS / 10,
+            "That is more than a tenth.": lambda: UNITS // 10 + 1,
+            "So it is with ten units or fewer; this layer is larger.": lambda: 0,
+            "Those stay open; asked are those that close.": lambda: UNITS - most_closed(),
+            "ReLU can close so many. Here low elements draw the mean down with them.": lambda: UNITS - 1,
+            "All of them cannot lie below their own mean.": lambda: UNITS,
         },
     ),
     Exercise(
