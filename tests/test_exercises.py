@@ -19,7 +19,9 @@ from companion.dnrt import formulas
 from companion.dnrt.exercises import slope_sum
 from companion.dnrt.layers import ARR
 from companion.exercises import NO_ANSWER, Exercise, check
-from companion.functional import raa
+from companion.functional import la_silu, raa
+from companion.layeract.exercises import UNITS, causal, joined, padded
+from companion.layeract.layers import LASiLU
 from companion.multi_argument.layers import Quadratic
 from tests.together import together
 
@@ -75,15 +77,55 @@ class Corners(nn.Module):
         return torch.where(high > low, 1.0, -1.0).double()
 
 
+def silu_of_tokens(y: Tensor) -> Tensor:
+    n = (y - y.mean(-1, keepdim=True)) / torch.sqrt(y.var(-1, correction=0, keepdim=True) + 1e-5)
+    return y * torch.sigmoid(n)
+
+
+def causal_by_sums(y: Tensor) -> Tensor:
+    count = y.shape[1] * torch.arange(1, len(y) + 1)[:, None]
+    mean = y.sum(1, keepdim=True).cumsum(0) / count
+    variance = (y**2).sum(1, keepdim=True).cumsum(0) / count - mean**2
+    return y / (1 + torch.exp(-(y - mean) / torch.sqrt(variance + 1e-5)))
+
+
+def padded_by_loop(y: Tensor, valid: Tensor) -> Tensor:
+    a = torch.zeros_like(y)
+    for i, k in valid.nonzero():
+        a[i, k] = la_silu(y[i, k])
+    return a
+
+
+def joined_by_two(mean: Tensor, squares: Tensor, length: Tensor) -> Tensor:
+    # Chan's formula for two chunks, again and again
+    d, m, s = length[0], mean[0], squares[0]
+    for k, other, more in zip(length[1:], mean[1:], squares[1:], strict=True):
+        s = s + more + (other - m) ** 2 * d * k / (d + k)
+        m, d = m + (other - m) * k / (d + k), d + k
+    return torch.stack([m, s / d])
+
+
 sigma, m, some = sympy.Symbol("sigma", positive=True), sympy.Symbol("m"), sympy.Symbol("some")
 mean_distance = sigma * sympy.sqrt(2 / sympy.pi)
 moving_distance = mean_distance * sympy.sqrt(2 / (2 - m))
 other_slope = symbolic.get("dnrt-jacobian").rhs
 u_i = formulas.x[formulas.i] + formulas.c
 NOT_EXACT = "It is near and not exact: was something rounded or approximated?"
+DTYPE, OF_ARGUMENTS = "Its dtype is", "asked is torch.float64, that of the arguments."
+CHANGED = "Two arguments have changed places:"
 FOREIGN, OFFERED = "The formula has the symbol", ALL["dnrt-derivation-1"].names
 
 RIGHT: dict[str, list[Any]] = {
+    "layeract-1": [silu_of_tokens, lambda y: la_silu(y, dims=-1), LASiLU(dims=-1)],
+    "layeract-2": [4, 4.0, UNITS // 10, sympy.floor(sympy.Rational(UNITS, 10))],
+    "layeract-3": [causal_by_sums],
+    "layeract-derivation-1": [0.67, 1 / (1 + math.exp(-(0.5**0.5))), 1 / (1 + sympy.exp(-1 / sympy.sqrt(2)))],
+    "layeract-derivation-2": [lambda t: 1 / t, 1 / sympy.Symbol("t"), 1 / sympy.Symbol("t", positive=True)],
+    "layeract-derivation-3": [padded_by_loop],
+    "layeract-derivation-4": [-0.3324, -math.erf(3 / 2**0.5) / 3, -sympy.erf(3 / sympy.sqrt(2)) / 3],
+    "layeract-kernel-1": [10, 10.0, 5 * torch.bfloat16.itemsize],
+    "layeract-kernel-2": [0.003906, 2**-8, 2.0**16 * 2**-24],
+    "layeract-kernel-3": [joined_by_two],
     "dnrt-1": [-2, -2.0, torch.tensor(-2), torch.tensor([-2.0]), np.float32(-2), sympy.Integer(-2), Fraction(-2)],
     "dnrt-2": [
         raa,
@@ -294,6 +336,108 @@ def test_no_word_holds_the_number(name: str) -> None:
             lambda g, x, c: slope_sum(g, x, c)[:, None],
             "Its shape is (2, 1); asked is (2,): a dimension of size one is too many.",
         ),
+        ("layeract-2", 3, "It is one too small."),
+        ("layeract-2", 5, "That is more than a tenth."),
+        ("layeract-2", 4.5, "Units are whole."),
+        ("layeract-2", 22, "That is half of them, as ReLU closes in a symmetric row; here a tenth is the limit."),
+        ("layeract-2", 30, "It is too large."),
+        ("layeract-1", la_silu, "The tokens of a sequence share one row: a gate sees the tokens after it."),
+        (
+            "layeract-1",
+            lambda y: nn.functional.silu(nn.functional.layer_norm(y, y.shape[-1:])),
+            "The gate multiplies n; it multiplies y. That is SiLU after LayerNorm.",
+        ),
+        (
+            "layeract-1",
+            lambda y: y * torch.sigmoid((y - y.mean(-1, keepdim=True)) / y.std(-1, correction=0, keepdim=True)),
+            "α is missing: a row of equal numbers is zero over zero.",
+        ),
+        ("layeract-1", lambda y: la_silu(y, dims=-1).float(), f"{DTYPE} torch.float32; {OF_ARGUMENTS}"),
+        ("layeract-1", lambda y: la_silu(y, dims=-1).sum(-1), "Its shape is (2, 3); asked is (2, 3, 4)."),
+        ("layeract-3", lambda y: la_silu(y[None])[0], "Every token sees the whole sequence, also what comes after it."),
+        ("layeract-3", lambda y: la_silu(y), "A token sees itself alone; it may see those before it, too."),
+        (
+            "layeract-3",
+            lambda y: causal(y)[-1],
+            "Its shape is (4,); asked is (1, 4): a dimension of size one is missing.",
+        ),
+        (
+            "layeract-3",
+            lambda y: torch.where(y == y[0], causal(y), 0 * y),
+            "It is right at 1 of the 4 points tried, and wrong elsewhere.",
+        ),
+        ("layeract-3", lambda y: -causal(y), "The sign is wrong."),
+        ("layeract-derivation-1", 0.731, "That is with D = d; asked is D = d − 1."),
+        ("layeract-derivation-1", 0.33, "That is the gate of the smaller one."),
+        ("layeract-derivation-1", 0.707, "That is n; the gate is the sigmoid of it."),
+        ("layeract-derivation-1", 0.6, "It is too small."),
+        ("layeract-derivation-1", sympy.Symbol("D"), f"{FOREIGN} D; it may have none."),
+        ("layeract-derivation-2", lambda t: t, "It is upside down."),
+        ("layeract-derivation-2", lambda t: 1 / (1 + t**2), "That is the bound; asked is the c that gives it."),
+        ("layeract-derivation-2", lambda t: 1.3 / t, "It is right up to a constant factor."),
+        ("layeract-derivation-2", some, f"{FOREIGN} some; it may have t."),
+        ("layeract-derivation-2", 1 / 3, "This is of type float; asked is a function of (t)."),
+        (
+            "layeract-derivation-3",
+            lambda y, valid: la_silu(y, dims=-1) * valid[..., None],
+            "Zero times NaN is NaN: choose with torch.where, do not multiply.",
+        ),
+        ("layeract-derivation-3", lambda y, valid: la_silu(y, dims=-1), "The padding is not zero."),
+        ("layeract-derivation-3", lambda valid, y: padded(y, valid), f"{CHANGED} y and valid."),
+        ("layeract-derivation-3", lambda y: y, "It does not take 2 arguments; asked is a function of (y, valid)."),
+        ("layeract-derivation-3", lambda y, valid: 2 * padded(y, valid), "It is twice as large as it should be."),
+        ("layeract-derivation-4", -0.4132, "That is LA-SiLU's place; asked is LA-HardSiLU's."),
+        (
+            "layeract-derivation-4",
+            -0.1662,
+            "That balances a whole mean; only half of a row's mean arrives in the output.",
+        ),
+        (
+            "layeract-derivation-4",
+            -1 / 3,
+            "That counts a slope of one sixth everywhere; beyond three deviations there is none.",
+        ),
+        ("layeract-derivation-4", 0.3324, "The sign is wrong."),
+        ("layeract-derivation-4", -0.5, "It is too small."),
+        ("layeract-kernel-1", 7, "It is too small."),
+        ("layeract-kernel-1", 11, "It is one too large."),
+        ("layeract-kernel-1", 30, "It is three times as large as it should be."),
+        ("layeract-kernel-1", -10, "The sign is wrong."),
+        ("layeract-kernel-1", "10", "This is of type str; asked is a number."),
+        (
+            "layeract-kernel-2",
+            2**-7,
+            "That is the distance of neighbours; the nearer one is half of it away at most.",
+        ),
+        ("layeract-kernel-2", 2**-11, "That is a mean of ten thousand deviations; asked is ten times that."),
+        ("layeract-kernel-2", 1e5, "It is too large."),
+        (
+            "layeract-kernel-2",
+            1e5 * 2**-24,
+            "That is a bound for any number of this size; the neighbours of this one are nearer.",
+        ),
+        ("layeract-kernel-2", 0.0, "It is too small."),
+        (
+            "layeract-kernel-3",
+            lambda mean, squares, length: joined(mean, 0 * squares, length),
+            "That is the spread of the chunks' means alone; within the chunks there is one, too.",
+        ),
+        (
+            "layeract-kernel-3",
+            lambda mean, squares, length: joined(mean, squares, length) * length.sum() / (length.sum() - 1),
+            "It is wrong at every point tried.",
+        ),
+        (
+            "layeract-kernel-3",
+            lambda squares, mean, length: joined(mean, squares, length),
+            f"{CHANGED} mean and squares.",
+        ),
+        ("layeract-kernel-3", lambda mean, squares, length: mean, "Its shape is (3,); asked is (2,)."),
+        (
+            "layeract-kernel-3",
+            lambda mean, squares, length: joined(mean, squares, length)[1],
+            "Its shape is (); asked is (2,).",
+        ),
         ("multi-argument-1", lambda c: 4 * c[2], "That is the difference of the sums; asked is that of the means."),
         (
             "multi-argument-1",
@@ -413,6 +557,8 @@ def test_what_is_wrong_is_said(name: str, answer: Any, words: str) -> None:
     [
         ("dnrt-kernel-1", (1, 2, 6, 8, 12, 16, 28, 32, 1536, 3072)),
         ("dnrt-kernel-2", (1, 2, 4, 6, 8, 12, 24, 32, 96)),
+        ("layeract-2", (0, 4.5, 5, 22, 41, 44, 45)),
+        ("layeract-kernel-1", (2, 4, 5, 6, 8, 12, 20, 80)),
         ("multi-argument-kernel-1", (192, 4096, 4160, 4288, 4481, 8576, 8704)),
         ("multi-argument-kernel-2", (7.5, 15, 30, 60, 240, 480, 1920)),
     ],

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from companion.dnrt.figures import moving_means, moving_threshold
+from companion.layeract.figures import moving_gate
 from companion.multi_argument.figures import learned_surface, quadratic_surface
 from tests.moving import numbers, said, svg
 from tests.together import together
 
 FIGURES = [
+    moving_gate(),
     moving_threshold(),
     moving_means(),
     learned_surface([torch.eye(4), -torch.eye(4), torch.arange(16.0).view(4, 4) / 20], ["One.", "Two.", "Three."]),

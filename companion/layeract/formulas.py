@@ -156,6 +156,13 @@ _define(
 _define("layeract-rstd", r, 1 / sqrt(v + alpha), source=f"from {PAPER}, Eq. 6")
 _define("layeract-normalised", n[i], r * (y[i] - mu), source=f"{PAPER}, Eq. 6")
 _define("layeract-output", a[i], y[i] * s(n[i]), source=f"{PAPER}, Eq. 6")
+register(
+    "layeract-neuron",
+    a[i],
+    y[i] * s((y[i] - mu) / sqrt(v + alpha)),
+    source=f"{PAPER}, Eq. 6",
+    note="Both halves of Eq. 6 in one.",
+)
 register("layeract-sigmoid", sigma(x), 1 / (1 + exp(-x)), source=f"{PAPER}, Eq. 3 and Section 3.1")
 register(
     "layeract-hardsigmoid",

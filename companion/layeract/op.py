@@ -73,8 +73,8 @@ def layer_act(
     Differentiable twice and more. One tensor of y's size is saved, y itself, and three numbers per row. The mean is
     kept as the sum of two numbers: the result is right to 1e-5 even where the mean is 1e4 times the deviation.
     Rows that are not contiguous in memory, such as ``dims=1`` of an NCHW tensor, cost two copies.
-    At the kinks n = ±3 of the hard sigmoid the slope is 0. Chapter: *LayerAct* (``book/mechanisms/layeract``),
-    equation ``eq-layeract-output``.
+    At the kinks n = ±3 of the hard sigmoid the slope is 0. Chapter: *LayerAct*
+    (``book/mechanisms/layeract``), equation ``eq-layeract-neuron``; its gradients are in ``layeract-derivation``.
 
     References
     ----------

@@ -21,6 +21,8 @@ ALPHA = 1e-5
 """The paper's value on CIFAR."""
 
 claim = partial(form.claim, chapter="mechanisms/layeract")
+derived = partial(form.claim, chapter="mechanisms/layeract-derivation")
+"""A claim that the page of the derivation discusses."""
 
 
 def sigmoid(x: float) -> float:

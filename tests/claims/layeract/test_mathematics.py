@@ -15,7 +15,6 @@ from companion.layeract import formulas
 from tests.claims.form import ROUNDING, Verdict, at_most, both, count, enumerated, formula, graded, swap
 from tests.claims.layeract.facts import (
     ALPHA,
-    claim,
     distance,
     element,
     hardsigmoid,
@@ -29,6 +28,9 @@ from tests.claims.layeract.facts import (
     statistics,
     step,
     value,
+)
+from tests.claims.layeract.facts import (
+    derived as claim,
 )
 
 LIPSCHITZ = {sigmoid: 1 / 4, hardsigmoid: 1 / 6}
@@ -46,6 +48,7 @@ def side(name, which="rhs"):
     "The paper's three equations of the backward pass are the gradient of a LayerAct function.",
     "Section 3.1",
     severity="matters",
+    chapter="mechanisms/layeract-derivation#eq-layeract-gradient-assembled",
     turned_by=formula(
         "layeract-gradient-assembled",
         rhs=side("layeract-gradient-assembled").xreplace({formulas.Partial(formulas.L, formulas.v): sympy.S.Zero}),
@@ -169,6 +172,7 @@ def test_negative_outputs():
     "LayerAct functions saturate and have negative outputs without limit, so there is no trade-off between the two.",
     "Section 3.2",
     severity="matters",
+    chapter="mechanisms/layeract",
     turned_by=swap(layer_act=element),
 )
 def test_no_trade_off():
@@ -398,6 +402,7 @@ def test_eq_7():
     "Scales that satisfy Definition 3.1 change by at most K times the noise, and sum to at most d.",
     "Section 3.3, Eq. 8",
     severity="detail",
+    chapter="mechanisms/layeract-derivation#eq-layeract-element-scales",
     turned_by=swap(LIPSCHITZ={step: 1 / 4}),
 )
 def test_eq_8():
@@ -477,6 +482,7 @@ def test_eq_9_bound():
     "The variance of a row with noise is the sum of the variances of row and noise.",
     "Section 3.3, Eq. 9",
     severity="detail",
+    chapter="mechanisms/layeract-derivation#eq-layeract-noisy-variance-published",
     turned_by=formula("layeract-noisy-variance", published=side("layeract-noisy-variance")),
 )
 def test_eq_9_variance():
@@ -505,6 +511,7 @@ RATIOS = (0.1, 0.01)
     "The last two expressions of Eq. 9 for the change of the scales are equal where the noise is small.",
     "Section 3.3, Eq. 9",
     severity="detail",
+    chapter="mechanisms/layeract-derivation#eq-layeract-noisy-sum-simplified",
     turned_by=swap(RATIOS=(1.0,)),
 )
 def test_eq_9_equality():
@@ -543,6 +550,7 @@ def test_eq_9_denominator():
     "The scales of LayerAct sum to d/2.",
     "Section 3.3, Eq. 9",
     severity="matters",
+    chapter="mechanisms/layeract-derivation#eq-layeract-scale-sum-published",
     turned_by=formula("layeract-scale-sum", published=formulas.d),
 )
 def test_eq_9_half():
@@ -677,6 +685,7 @@ def test_bound_can():
     "Change and sum of the scales are “bound to be lower” with LayerAct than with element-level functions.",
     "Section 3.3",
     severity="fatal",
+    chapter="mechanisms/layeract",
     turned_by=swap(NORMAL_ROWS=((2.0, 2.0),)),
 )
 def test_terms():
@@ -701,6 +710,7 @@ def test_terms():
     "LayerAct functions fluctuate less under noise than element-level functions.",
     "Abstract, Section 6",
     severity="fatal",
+    chapter="mechanisms/layeract",
     turned_by=swap(NORMAL_ROWS=((2.0, 2.0),)),
 )
 def test_fluctuates():
@@ -722,6 +732,7 @@ POPULATIONS = (-5.0, 0.0, 5.0)
     "The fluctuation of LayerAct functions varies less between samples than that of element-level functions.",
     "Sections 3 and 6",
     severity="fatal",
+    chapter="mechanisms/layeract",
     turned_by=swap(POPULATIONS=(0.0,)),
 )
 def test_varies_less():
@@ -760,6 +771,7 @@ def test_element_samples():
     "LayerAct functions can be robust without many elements in the saturation state.",
     "Sections 1 and 3.3, Appendix D",
     severity="matters",
+    chapter="mechanisms/layeract",
     turned_by=swap(layer_act=element),
 )
 def test_unsaturated():
@@ -814,6 +826,7 @@ def relative_gap(row):
     "Right after LayerNorm an element-level function and LayerAct become similar, so that its benefits may be lost.",
     "Section 3.2, Appendix C",
     severity="matters",
+    chapter="mechanisms/layeract-derivation#eq-layeract-after-layernorm",
     turned_by=swap(normalised=lambda row: [3 * y for y in row]),
 )
 def test_after_layernorm():
