@@ -11,6 +11,9 @@ from tests.claims.form import agrees, by_severity
 
 fatal, matters, detail = by_severity("mechanisms/apa")
 
+GRADIENTS, LIMITS, SAFE = (f"mechanisms/apa-derivation#apa-{part}" for part in ("gradients", "limits", "safe"))
+"""Where the book derives what a claim is about."""
+
 Curve = Callable[[float], float]
 
 

@@ -15,6 +15,9 @@ from companion import results, symbolic
 from companion.analysis import compare, family
 from tests.claims.apa import facts
 from tests.claims.apa.facts import (
+    GRADIENTS,
+    LIMITS,
+    SAFE,
     TABLE_1,
     Curve,
     aglu,
@@ -221,6 +224,7 @@ def test_richards():
     "apa-sigmoid",
     "At κ = λ = 1 APA is the sigmoid and responds alike to positive and to negative inputs.",
     "Section IV-A",
+    chapter=LIMITS,
     turned_by=swap(eta=lambda z, kappa, lam: facts.eta(z, kappa, 2 * lam)),
 )
 def test_sigmoid():
@@ -236,6 +240,7 @@ def test_sigmoid():
     "apa-gumbel",
     "At κ = 1 and for λ → 0 APA becomes the Gumbel activation.",
     "Section IV-A",
+    chapter=LIMITS,
     turned_by=formula("apa-gumbel", rhs=sympy.exp(-sympy.exp(symbolic.kappa * symbolic.z))),
 )
 def test_gumbel():
@@ -250,6 +255,7 @@ def test_gumbel():
     "apa-silu",
     "At κ = λ = 1 AGLU is SiLU.",
     "Section IV-A, Table I",
+    chapter=LIMITS,
     turned_by=swap(aglu=lambda z, kappa, lam: gelu(z)),
 )
 def test_silu():
@@ -261,6 +267,7 @@ def test_silu():
     "apa-gelu",
     "At κ = 1.702 and λ = 1 AGLU is GELU.",
     "Section IV-A, Table I",
+    chapter=LIMITS,
     turned_by=swap(gelu=TABLE_1["GELU"]),
 )
 def test_gelu():
@@ -282,6 +289,7 @@ def relu_gap(kappa: float, lam: float) -> float:
     "apa-relu",
     "For κ → ∞ AGLU becomes ReLU.",
     "Section IV-A",
+    chapter=LIMITS,
     turned_by=swap(aglu=lambda z, kappa, lam: facts.aglu(z, min(kappa, 10), lam)),
 )
 def test_relu():
@@ -297,6 +305,7 @@ def test_relu():
     "apa-identity",
     "For λ → ∞ AGLU becomes the identity, which is PReLU with the slope 1.",
     "Section IV-A",
+    chapter=LIMITS,
     turned_by=formula("apa-identity", rhs=sympy.Max(0, symbolic.z)),
 )
 def test_identity():
@@ -448,7 +457,7 @@ def derivative(name: str, by: Any, more: str = "") -> Verdict:
 TWICE = swap(printed=lambda name: 2 * facts.printed(name))
 
 
-@matters("apa-d-kappa", "∂AGLU/∂κ is z²η/(λ + exp(κz)).", "Eqs. 7 and 14", turned_by=TWICE)
+@matters("apa-d-kappa", "∂AGLU/∂κ is z²η/(λ + exp(κz)).", "Eqs. 7 and 14", chapter=GRADIENTS, turned_by=TWICE)
 def test_d_kappa():
     return derivative("apa-d-kappa", symbolic.kappa)
 
@@ -458,6 +467,7 @@ def test_d_kappa():
     "apa-d-lambda",
     "∂AGLU/∂λ is −(z/λ)η/(λ + exp(κz)).",
     "Eqs. 8 and 15",
+    chapter=GRADIENTS,
     turned_by=swap(printed=lambda name: symbolic.get(name).rhs),
 )
 def test_d_lambda():
@@ -476,7 +486,7 @@ def effect_on_training() -> str:
     return f"; the authors' code follows it; accuracy on digits changes by at most {max(found):.1f} points (95 %)"
 
 
-@matters("apa-d-z", "∂AGLU/∂z is κzη/(λ + exp(κz)) + η.", "Eqs. 9 and 16", turned_by=TWICE)
+@matters("apa-d-z", "∂AGLU/∂z is κzη/(λ + exp(κz)) + η.", "Eqs. 9 and 16", chapter=GRADIENTS, turned_by=TWICE)
 def test_d_z():
     return derivative("apa-d-z", symbolic.z)
 
@@ -488,6 +498,7 @@ def test_d_z():
     "apa-range-aglu",
     "The output of AGLU ranges over all real numbers.",
     "Table I",
+    chapter=LIMITS,
     turned_by=swap(aglu=lambda z, kappa, lam: z),
 )
 def test_range_aglu():
@@ -640,6 +651,7 @@ def test_expected_output():
     "apa-stable-equal",
     "The form of APA with softplus is equal to that with two powers.",
     "Appendix B-A, Eqs. 5 and 13",
+    chapter=SAFE,
     turned_by=formula("apa-stable", rhs=symbolic.sigma(symbolic.kappa * symbolic.z)),
 )
 def test_stable_equal():
@@ -671,6 +683,7 @@ def by_powers(z: Any, lam: Any) -> Any:
     "apa-stable",
     "The form of APA with softplus is numerically more stable than that with two powers.",
     "Appendix B-A, Eq. 13",
+    chapter=SAFE,
     turned_by=swap(by_softplus=by_powers),
 )
 def test_stable():
