@@ -46,7 +46,8 @@ def absorbed(w: Tensor, b: Tensor, v: Tensor, kappa: Tensor) -> Tensor:
 def units() -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """w, b, v and κ; first with κ = 1, where nothing changes."""
     for seed, kappa in enumerate([1.0, 2.0, 0.4, -1.5]):
-        yield *_drawn(3, seed=seed).unbind(), _number(kappa)
+        w, b, v = _drawn(3, seed=seed)
+        yield w, b, v, _number(kappa)
 
 
 def half_width(a: Tensor, b: Tensor) -> float:
