@@ -18,10 +18,23 @@ PAGES = [
     "preface.html",
     "ground/kernels.html",
     CHAPTER,
-    "mechanisms/dac.html",
-    "mechanisms/layeract.html",
-    "mechanisms/dnrt.html",
-    "mechanisms/multi-argument.html",
+    *(
+        f"mechanisms/{name}.html"
+        for name in (
+            "apa-derivation",
+            "apa-kernel",
+            "dac",
+            "layeract",
+            "layeract-derivation",
+            "layeract-kernel",
+            "dnrt",
+            "dnrt-derivation",
+            "dnrt-kernel",
+            "multi-argument",
+            "multi-argument-derivation",
+            "multi-argument-kernel",
+        )
+    ),
     *(f"appendix/{name}.html" for name in ("course", "notation", "api", "performance", "claims", "data")),
 ]
 PHONE = {"width": 390, "height": 844}
