@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from companion.dnrt.reference import TAIL, P
+from companion.gated import GatedElements, percent
 from companion.plotting import (
     COLOURS,
     HEIGHT,
@@ -28,7 +28,6 @@ from companion.plotting import (
     picture,
     sliders,
     subplots,
-    whole,
 )
 
 if TYPE_CHECKING:
@@ -42,13 +41,21 @@ __all__ = ["moving_means", "moving_threshold", "neurons", "responses"]
 #: x_1, …, x_7; x_8 is the noise.
 _ELEMENTS = (0.8, -1.4, 2.4, 0.2, -0.5, 1.9, -2.2)
 _NOISE, _WEIGHT, _BIAS = (0.0, 2.0), (-1.0, 1.0), (-1.0, 1.0)
-#: The elements, the gate and the output share one axis of x; the threshold crosses all three.
-_MIDDLE, _UNIT, _REACH = 240, 60, 3.1
-_ROW, _BETWEEN_ROWS = 38, 20
-_GATE_0, _GATE_UNIT = 284, 64
-_OUT_0, _OUT_UNIT = 422, 36
-_TOP, _BOTTOM, _TALL = 24, 486, 510
-_STEPS = 124
+_FIGURE = GatedElements(
+    symbol="x",
+    middle=240,
+    unit=60,
+    reach=3.1,
+    row=38,
+    gate=284,
+    out=422,
+    out_unit=36,
+    tall=510,
+    ticks=range(-3, 4),
+    outputs=range(-1, 4),
+    open_at=476,
+    steps=124,
+)
 
 _THRESHOLD_SCRIPT = (
     """
@@ -64,32 +71,15 @@ for (const figure of document.querySelectorAll(".neuron-threshold:not([data-read
     const small = t * tail.reduceRight((sum, c) => sum * t + c, 0) * Math.exp(-u * u / 2);
     return u > 0 ? 1 - small : small;
   };
-  const x = value => @MIDDLE@ + @UNIT@ * value;
-  const out = value => @OUT_0@ - @OUT_UNIT@ * value;
-  const path = y => "M" + Array.from({length: @STEPS@ + 1}, (_, i) => {
-    const at = @REACH@ * (2 * i / @STEPS@ - 1);
-    return x(at).toFixed(2) + " " + y(at).toFixed(2);
-  }).join("L");
+"""
+    + _FIGURE.script()
+    + """
   const draw = (noise, weight, bias) => {
     const c = weight * noise + bias;
-    figure.querySelector(".gate").setAttribute("d", path(at => @GATE_0@ - @GATE_UNIT@ * phi(at + c)));
-    figure.querySelector(".raa").setAttribute("d", path(at => out(at * phi(at + c))));
-    figure.querySelector(".line").setAttribute("d", `M${x(-c).toFixed(2)} @TOP@V@BOTTOM@`);
-    const label = figure.querySelector(".label");
-    label.setAttribute("x", Math.min(Math.max(x(-c), 90), 350).toFixed(2));
-    label.textContent = "threshold " + number(-c);
-    [...others, noise].forEach((value, i) => {
-      const open = phi(value + c), row = @ROW@ + @BETWEEN_ROWS@ * i;
-      const bar = figure.querySelector(`.bar${i + 1}`);
-      bar.setAttribute("d", `M@MIDDLE@ ${row - 6}H${x(value).toFixed(2)}V${row + 6}H@MIDDLE@Z`);
-      bar.setAttribute("fill-opacity", open.toFixed(2));
-      figure.querySelector(`.open${i + 1}`).textContent = (100 * open).toFixed(0) + " %";
-      figure.querySelector(`.dot${i + 1}`).setAttribute(
-        "transform", `translate(${x(value).toFixed(2)} ${out(value * open).toFixed(2)})`);
-    });
-    const open = phi(others[0] + c);
+    cross(-c, "threshold " + number(-c));
+    fill([...others, noise], value => phi(value + c));
     figure.querySelector(".said").textContent = `Offset c = ${number(c)}. Of x₁ = ${number(others[0], 1)} the gate `
-      + `lets ${(100 * open).toFixed(0)} % through; GELU would let ${(100 * phi(others[0])).toFixed(0)} %.`;
+      + `lets ${percent(phi(others[0] + c))} through; GELU would let ${percent(phi(others[0]))}.`;
   };"""
     + LISTEN
     + """}
@@ -136,26 +126,7 @@ def moving_threshold(noise: float = 1.5, weight: float = -0.8, bias: float = 0.0
         "the others are pale. Three sliders move the last element, its weight and the bias; the line moves, "
         "and all elements are opened or closed with it."
     )
-    script = filled(
-        _THRESHOLD_SCRIPT,
-        {
-            "ELEMENTS": _ELEMENTS,
-            "TAIL": TAIL,
-            "P": P,
-            "MIDDLE": _MIDDLE,
-            "UNIT": _UNIT,
-            "REACH": _REACH,
-            "ROW": _ROW,
-            "BETWEEN_ROWS": _BETWEEN_ROWS,
-            "GATE_0": _GATE_0,
-            "GATE_UNIT": _GATE_UNIT,
-            "OUT_0": _OUT_0,
-            "OUT_UNIT": _OUT_UNIT,
-            "TOP": _TOP,
-            "BOTTOM": _BOTTOM,
-            "STEPS": _STEPS,
-        },
-    )
+    script = filled(_THRESHOLD_SCRIPT, {"ELEMENTS": _ELEMENTS, "TAIL": TAIL, "P": P})
     c = weight * noise + bias
     first = _ELEMENTS[0]
     rows = (
@@ -176,8 +147,8 @@ def moving_threshold(noise: float = 1.5, weight: float = -0.8, bias: float = 0.0
             sliders(rows),
             buttons(_ROOMS),
         ],
-        said=f"Offset c = {number(c)}. Of x₁ = {first:g} the gate lets {100 * _phi(first + c):.0f} % through; "
-        f"GELU would let {100 * _phi(first):.0f} %.",
+        said=f"Offset c = {number(c)}. Of x₁ = {first:g} the gate lets {percent(_phi(first + c))} through; "
+        f"GELU would let {percent(_phi(first))}.",
         script=script,
         alt=alt,
     )
@@ -188,68 +159,16 @@ def _phi(u: float) -> float:
 
 
 def _threshold(noise: float, c: float, alt: str) -> str:
-    def x(value: float) -> float:
-        return _MIDDLE + _UNIT * value
-
-    def out(value: float) -> float:
-        return _OUT_0 - _OUT_UNIT * value
-
-    grid = [_REACH * (2 * i / _STEPS - 1) for i in range(_STEPS + 1)]
-
-    def path(points: Iterable[float]) -> str:
-        return "M" + "L".join(f"{x(at):.2f} {y:.2f}" for at, y in zip(grid, points, strict=True))
-
-    bars, dots, texts = [], [], []
     names = (*(f"x{index}" for index in "₁₂₃₄₅₆₇"), "noise")
-    for i, (name, value) in enumerate(zip(names, (*_ELEMENTS, noise), strict=True), 1):
-        row, opening = _ROW + _BETWEEN_ROWS * (i - 1), _phi(value + c)
-        colour = {1: COLOURS[3], 8: COLOURS[2]}.get(i, COLOURS[0])
-        bars.append(
-            f'<path class="bar{i}" stroke="{colour}" fill="{colour}" fill-opacity="{opening:.2f}" '
-            f'd="M{_MIDDLE} {row - 6}H{x(value):.2f}V{row + 6}H{_MIDDLE}Z"/>'
-        )
-        dots.append(
-            f'<circle class="dot{i}" fill="{colour}" r="{7 if i in (1, 8) else 5}" '
-            f'transform="translate({x(value):.2f} {out(value * opening):.2f})"/>'
-        )
-        texts.append(
-            f'<text x="2" y="{row + 5}">{name}</text>'
-            f'<text class="open{i}" x="476" y="{row + 5}" text-anchor="end">{100 * opening:.0f} %</text>'
-        )
-    left, right = x(-_REACH), x(_REACH)
-    axes = "".join(
-        f'<path d="M{left:g} {y:g}H{right:g}"/>' for y in (_GATE_0, _GATE_0 - _GATE_UNIT / 2, _GATE_0 - _GATE_UNIT)
+    return _FIGURE.drawing(
+        dict(zip(names, (*_ELEMENTS, noise), strict=True)),
+        lambda value: _phi(value + c),
+        (-c, f"threshold {number(-c)}"),
+        {"gelu": lambda at: _FIGURE.output(at * _phi(at))},
+        ("gate Φ(x + c)", "output x Φ(x + c)"),
+        ['<text x="476" y="16" text-anchor="end">open</text>'],
+        alt,
     )
-    axes += f'<path d="M{left:g} {_OUT_0}H{right:g}M{_MIDDLE} {_TOP}V{_BOTTOM}"/>'
-    marks = "".join(
-        f'<text x="{x(at):g}" y="{_TALL - 4}" text-anchor="middle">{whole(at)}</text>' for at in range(-3, 4)
-    )
-    marks += "".join(
-        f'<text x="44" y="{_GATE_0 - _GATE_UNIT * at + 5:g}" text-anchor="end">{name}</text>'
-        for at, name in ((0, "0"), (0.5, "½"), (1, "1"))
-    )
-    marks += "".join(f'<text x="44" y="{out(at) + 5:g}" text-anchor="end">{whole(at)}</text>' for at in range(-1, 4))
-    return f"""\
-<svg role="img" aria-label="{html.escape(alt)}" viewBox="0 0 {WIDTH} {_TALL}" style="width:100%;height:auto">
-<g stroke="currentColor" fill="none" opacity=".35">{axes}</g>
-<g stroke-width="1.5">
-{"".join(bars)}
-</g>
-<g fill="none" stroke-width="3">
-<path class="gelu" stroke="{COLOURS[4]}" stroke-width="2" stroke-dasharray="5 4" \
-d="{path(out(at * _phi(at)) for at in grid)}"/>
-<path class="gate" stroke="{COLOURS[0]}" d="{path(_GATE_0 - _GATE_UNIT * _phi(at + c) for at in grid)}"/>
-<path class="raa" stroke="{COLOURS[0]}" d="{path(out(at * _phi(at + c)) for at in grid)}"/>
-<path class="line" stroke="{COLOURS[1]}" stroke-width="2.5" stroke-dasharray="8 4" d="M{x(-c):.2f} {_TOP}V{_BOTTOM}"/>
-</g>
-<g>{"".join(dots)}</g>
-<g fill="currentColor" font-size="17" style="font-family:sans-serif">
-<text class="label" x="{min(max(x(-c), 90), 350):.2f}" y="16" text-anchor="middle">threshold {number(-c)}</text>
-<text x="476" y="16" text-anchor="end">open</text>
-{"".join(texts)}
-<text x="54" y="{_GATE_0 - _GATE_UNIT - 7}">gate Φ(x + c)</text><text x="54" y="{_OUT_0 - 110}">output x Φ(x + c)</text>
-{marks}<text x="476" y="{_TALL - 4}" text-anchor="end">x</text></g>
-</svg>"""
 
 
 # --- class means that follow their samples ------------------------------------------------------------------------

@@ -37,9 +37,9 @@ def _is_the_packages_threshold(page: str, noise: float, weight: float, bias: flo
     along = torch.linspace(-3.1, 3.1, 125, dtype=torch.float64)
     rows = torch.cat([along[:, None], vector.expand(125, 8)], 1)
     outputs = raa(rows, torch.cat([torch.zeros(1, dtype=torch.float64), weights]), b)[:, 0].numpy()
-    for name in ("gate", "raa"):
+    for name in ("gate", "output"):
         np.testing.assert_allclose(points(drawn[name])[:, 0], 240 + 60 * along.numpy(), atol=0.006)
-    np.testing.assert_allclose((422 - points(drawn["raa"])[:, 1]) / 36, outputs, atol=2e-4)
+    np.testing.assert_allclose((422 - points(drawn["output"])[:, 1]) / 36, outputs, atol=2e-4)
     gelu = torch.nn.functional.gelu(along).numpy()
     np.testing.assert_allclose((422 - points(drawn["gelu"])[:, 1]) / 36, gelu, atol=2e-4)
     gates = (284 - points(drawn["gate"])[:, 1]) / 64

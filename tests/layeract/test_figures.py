@@ -34,7 +34,7 @@ def _is_the_packages_row(page: str, shift: float, stretch: float, push: float) -
         np.testing.assert_allclose(gate[:, 0], 206 + 30 * along.numpy(), atol=0.006)
         np.testing.assert_allclose((296 - gate[:, 1]) / 64, gates, atol=1e-4)
         np.testing.assert_allclose((440 - output[:, 1]) / 18, along * gates, atol=4e-4)
-    line = float(re.match(r"M([\d.]+) ", drawn["mean"].get("d"))[1])
+    line = float(re.match(r"M([\d.]+) ", drawn["line"].get("d"))[1])
     assert line == pytest.approx(206 + 30 * y.mean().item(), abs=0.006)
     assert drawn["label"].text.replace("−", "-") == f"mean {y.mean():z.2f}"
     for i in range(8):
