@@ -46,7 +46,9 @@ def _fits_a_phone(page):
     size = page.evaluate("parseFloat(getComputedStyle(document.querySelector('main p')).fontSize)")
     assert size >= 15
     hidden = page.evaluate(
-        """() => [...document.querySelectorAll("main :is(table, pre, div.math, .neuron-figure)")].filter(box => {
+        """() => [...document.querySelectorAll(
+          "main :is(table, pre, div.math, mjx-container[display=true], .neuron-figure)"
+        )].filter(box => {
           const style = getComputedStyle(box);
           const shown = box.checkVisibility() && box.scrollWidth > box.clientWidth + 1;
           const fades = style.maskImage.includes("gradient") && parseFloat(style.getPropertyValue("--goes-on")) > 0;
