@@ -354,6 +354,13 @@ def test_no_word_holds_the_number(name: str) -> None:
             lambda t: sum((-1) ** n * (n + 1) / (n + 2) * t**n for n in range(8)),
             "The series is wrong where t is large: it holds below one.",
         ),
+        (
+            "apa-derivation-3",
+            lambda t: torch.where(
+                t < 0.5, sum((n + 1) / (n + 2) * (-t.clamp(max=0.5)) ** n for n in range(8)), h_as_it_stands(t)
+            ),
+            "It is right at 2 of the 3 points tried, and wrong elsewhere.",
+        ),
         ("apa-kernel-1", 4, "That is the forward pass."),
         ("apa-kernel-1", 12, "That is float32."),
         ("apa-kernel-1", 3, "Those are tensors; asked are bytes."),
