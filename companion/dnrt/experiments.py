@@ -513,10 +513,11 @@ _ABLATION_SMOKE: dict[str, Any] = {
     **{key: value for key, value in _ABLATION_SMALL.items() if key != "pool"},
     "dataset": "digits",
     "network": "vit_64x4_patch2",
-    "epochs": 8,
+    # few steps at a low rate: in eight epochs at 3e-3 the rounding errors of two processors grew to 0.02 in a loss
+    "epochs": 3,
     "batch_size": 64,
     "train_size": 300,
-    "learning_rates": [3e-3],
+    "learning_rates": [1e-3],
     "tuning_seeds": [],
     "seeds": 2,
     "responses": ["gelu", "dnrt"],
