@@ -40,6 +40,18 @@ def address(site):
     server.shutdown()
 
 
+def settle(page):
+    """Wait until styles are what they will be: scroll timelines need a frame, changes of colour some more."""
+    page.evaluate(
+        """async () => {
+          await document.fonts.ready;
+          for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
+          const changes = document.getAnimations().filter(each => each instanceof CSSTransition);
+          await Promise.allSettled(changes.map(each => each.finished));
+        }"""
+    )
+
+
 class Reader:
     """A page in a browser, with everything that the browser complained about and every address it wanted."""
 
@@ -62,7 +74,14 @@ class Reader:
         """Open a page of the book and wait until its formulas are typeset."""
         self.page.goto(f"{self.address}/{name}", wait_until="networkidle")
         self.page.wait_for_function("!window.MathJax || MathJax.startup.promise.then(() => true)")
+        settle(self.page)
         return self.page
+
+    def darken(self):
+        """Change to the dark theme, as the system does in the evening."""
+        self.page.emulate_media(color_scheme="dark")
+        self.page.wait_for_selector("html[data-theme=dark]")
+        settle(self.page)
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ def _grave(page, **options):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_nothing_grave_by_day_and_no_faint_colour_by_night(reader, name):
-    page = reader().open(name)
+    visit = reader()
+    page = visit.open(name)
     assert _grave(page) == []
-    page.emulate_media(color_scheme="dark")
-    page.wait_for_selector("html[data-theme=dark]")
+    visit.darken()
     assert _grave(page, runOnly=["color-contrast"]) == []

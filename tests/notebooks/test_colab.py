@@ -84,7 +84,10 @@ def test_a_formula_without_a_number_has_none_in_the_copy_and_links_lead_to_the_p
     text, equations = copy(
         new_markdown_cell("See [η](#eq-apa-eta) and [σ](#eq-apa-sigmoid)."), new_markdown_cell(f"{formula}\n\n{AGLU}")
     )
-    own, other = page_address(BOOK / "mechanisms" / "sample.ipynb"), page_address(BOOK / "mechanisms" / "apa.ipynb")
+    own, other = (
+        page_address(BOOK / "mechanisms" / "sample.ipynb"),
+        page_address(BOOK / "mechanisms" / "apa-derivation.ipynb"),
+    )
     assert text == f"See [η]({own}#equation-eq-apa-eta) and [σ]({other}#equation-eq-apa-sigmoid)."
     assert equations == "$$\n\\eta\n$$\n\n$$\nz \\eta\n\\tag{1}\n$$"
 
