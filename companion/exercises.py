@@ -1,7 +1,8 @@
 """Says what is wrong with a reader's answer, and never the answer.
 
-A page asks, a reader answers: ``check("dnrt-1", -1.0)``. A room declares its exercises in a module ``exercises``. The
-right answer is not stored there but computed, by the package's own functions or from the registry.
+A page asks, a reader answers: ``check("dnrt-1", -1.0)``. A room declares its exercises in a module ``exercises``, and
+so does the ground. The right answer is not stored there but computed, by the package's own functions or from the
+registry.
 
 An answer is a number, a tensor, a function (or module) that is called on drawn arguments, or a SymPy expression in the
 names of these arguments.
@@ -9,6 +10,7 @@ names of these arguments.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import itertools
 import math
@@ -82,8 +84,9 @@ class Exercise:
 
 
 def exercises() -> dict[str, Exercise]:
-    """All exercises of all rooms, by their ids."""
-    return {each.id: each for module in rooms.modules("exercises").values() for each in module.EXERCISES}
+    """All exercises of all rooms and of the ground, by their ids."""
+    modules = [*rooms.modules("exercises").values(), importlib.import_module("companion.ground.exercises")]
+    return {each.id: each for module in modules for each in module.EXERCISES}
 
 
 def check(id: str, answer: Any) -> Verdict:

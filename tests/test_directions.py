@@ -24,7 +24,7 @@ LEVELS = (
     ("operator",),
     ("cuda.exercise",),
     ("analysis", "corruptions", "datasets", "exercises", "models", "page", "plotting", "rehearsal", "results"),
-    ("gated",),
+    ("gated", "ground"),
     ("baselines", "claims", "counting", "surgery", "training"),
     ("experiments",),
     ("bench",),

@@ -23,6 +23,7 @@ from companion.dnrt.exercises import slope_sum
 from companion.dnrt.layers import ARR
 from companion.exercises import NO_ANSWER, Exercise, check
 from companion.functional import apa, la_silu, raa
+from companion.ground.exercises import softmax, used
 from companion.layeract.exercises import UNITS, causal, joined, padded
 from companion.layeract.layers import LASiLU
 from companion.multi_argument.layers import Quadratic
@@ -110,6 +111,24 @@ def joined_by_two(mean: Tensor, squares: Tensor, length: Tensor) -> Tensor:
         s = s + more + (other - m) ** 2 * d * k / (d + k)
         m, d = m + (other - m) * k / (d + k), d + k
     return torch.stack([m, s / d])
+
+
+def used_by_bytes(stride: int) -> float:
+    fetched = np.unique((4 * stride * np.arange(32)[:, None] + np.arange(4)) // 32)
+    return 128 / (32 * len(fetched))
+
+
+def _over_its_sum(powers: Tensor) -> Tensor:
+    return powers / powers.sum(-1, keepdim=True)
+
+
+def softmax_by_halves(y: Tensor) -> Tensor:
+    # each half has a maximum of its own, and is scaled to the larger one
+    halves = [each for each in y.chunk(2, -1) if each.shape[-1]]
+    largest = [each.amax(-1, keepdim=True) for each in halves]
+    of_all = torch.stack(largest).amax(0)
+    powers = [torch.exp(each - m) * torch.exp(m - of_all) for each, m in zip(halves, largest, strict=True)]
+    return torch.cat(powers, -1) / sum(each.sum(-1, keepdim=True) for each in powers)
 
 
 sigma, m, some = sympy.Symbol("sigma", positive=True), sympy.Symbol("m"), sympy.Symbol("some")
@@ -221,6 +240,18 @@ RIGHT: dict[str, list[Any]] = {
         lambda grad, h, z, w, c: torch.einsum("n,nj,j,ji->ni", grad, (z > 0).double(), c, w) * h.sign(),
         delta_by_autograd,
         lambda grad, h, z, w, c: (grad.outer(c) * torch.where(z > 0, 1.0, 0.0)) @ w * (h != 0),
+    ],
+    "kernels-1": [240, 240.0, 40 * 256 - 10_000],
+    "kernels-2": [
+        used_by_bytes,
+        lambda stride: max(1 / stride, 1 / 8),
+        1 / sympy.Min(sympy.Symbol("stride"), 8),
+    ],
+    "kernels-3": [512, 512.0, 2 * 256],
+    "kernels-4": [
+        nn.Softmax(dim=-1),
+        lambda y: torch.exp(y.double() - torch.logsumexp(y.double(), -1, keepdim=True)).float(),
+        softmax_by_halves,
     ],
 }
 
@@ -705,6 +736,56 @@ def test_no_word_holds_the_number(name: str) -> None:
             lambda grad, h, z, w, c: h,
             "It is nowhere right as a whole: 20 of 50 numbers are.",
         ),
+        ("kernels-1", 40, "So many blocks there are; asked are threads."),
+        ("kernels-1", 16, "So many threads of the last block do have an element; asked are the others."),
+        ("kernels-1", -16, "With one block less, elements would be left without a thread: round up."),
+        ("kernels-1", 241, "It is one too large."),
+        ("kernels-1", -240, "The sign is wrong."),
+        (
+            "kernels-2",
+            lambda stride: 1 / stride,
+            "A lane needs one sector at most: far enough apart, it gets no worse.",
+        ),
+        ("kernels-2", lambda stride: 0.125, "Lanes that are near each other share a sector."),
+        (
+            "kernels-2",
+            lambda stride: 4 * min(stride, 8),
+            "That is the number of sectors; asked is which share of their bytes is used.",
+        ),
+        ("kernels-2", lambda stride: 2 * used(stride), "It is twice as large as it should be."),
+        (
+            "kernels-2",
+            lambda stride: 1 / stride if stride < 12 else 0.0,
+            "It is right at 4 of the 6 points tried, and wrong elsewhere.",
+        ),
+        ("kernels-3", 682, "That would be part of a block; an SM takes whole blocks."),
+        ("kernels-3", 65_536 / 96, "It is too large."),
+        ("kernels-3", 672, "That would be part of a block, in whole warps; an SM takes whole blocks."),
+        ("kernels-3", 2, "So many blocks there are; asked are threads."),
+        ("kernels-3", 2048, "So many it holds where registers are no limit. Here they are."),
+        ("kernels-3", 600, "It is too large."),
+        (
+            "kernels-4",
+            lambda y: _over_its_sum(y.exp()),
+            "The largest element is not subtracted: e¹⁰⁰⁰ is infinite in float32.",
+        ),
+        (
+            "kernels-4",
+            lambda y: _over_its_sum((y - y.amax(-1, keepdim=True).clamp_min(0)).exp()),
+            "A lane without an element put a 0 into the maximum; in a row of negative numbers that is the largest.",
+        ),
+        (
+            "kernels-4",
+            lambda y: softmax(y).double(),
+            f"{DTYPE} torch.float64; asked is torch.float32, that of the arguments.",
+        ),
+        ("kernels-4", lambda y: softmax(y).sum(-1), "Its shape is (3,); asked is (3, 40)."),
+        (
+            "kernels-4",
+            lambda y: y.softmax(0),
+            "The sums go down the columns; a row is what lies along the last dimension.",
+        ),
+        ("kernels-4", lambda y: None, "It returns None: is there a return?"),
     ],
 )
 def test_what_is_wrong_is_said(name: str, answer: Any, words: str) -> None:
@@ -722,6 +803,8 @@ def test_what_is_wrong_is_said(name: str, answer: Any, words: str) -> None:
         ("layeract-kernel-1", (2, 4, 5, 6, 8, 12, 20, 80)),
         ("multi-argument-kernel-1", (192, 4096, 4160, 4288, 4481, 8576, 8704)),
         ("multi-argument-kernel-2", (7.5, 15, 30, 60, 240, 480, 1920)),
+        ("kernels-1", (-16, 0, 16, 40, 256, 10_240)),
+        ("kernels-3", (0.25, 2, 16, 256, 672, 682, 768, 2048)),
     ],
 )
 def test_a_likely_small_number_is_not_measured_against_the_right_one(name: str, answers: tuple[int, ...]) -> None:
@@ -757,10 +840,14 @@ def test_sizes_and_values_differ_from_point_to_point(name: str) -> None:
 
 def test_ids_belong_to_pages_of_their_rooms() -> None:
     from companion import rooms
+    from companion.ground import exercises as ground
 
     for room, module in rooms.modules("exercises").items():
         for exercise in module.EXERCISES:
             assert isinstance(exercise, Exercise)
             page = room.replace("_", "-")
             assert re.fullmatch(rf"{page}(?:-derivation|-kernel)?-\d+", exercise.id)
-    assert len(ALL) == sum(len(module.EXERCISES) for module in rooms.modules("exercises").values())
+    for exercise in ground.EXERCISES:
+        assert re.fullmatch(r"kernels-\d+", exercise.id)
+    modules = [*rooms.modules("exercises").values(), ground]
+    assert len(ALL) == sum(len(module.EXERCISES) for module in modules)

@@ -1,6 +1,6 @@
-"""The form of a mechanism's pages: how long they are, the box at the top of the first one, exercises.
+"""The form of pages: how long they are, the box at the top of a mechanism's first one, exercises.
 
-A page has this form if it is one of several on its mechanism, or has the box.
+A page has this form if it is one of several on its mechanism, has the box, or is a chapter of the ground.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ def faults(path: Path, notebook: NotebookNode) -> list[str]:
     first = path.stem.removesuffix("-derivation").removesuffix("-kernel")
     several = path.parent == BOOK / "mechanisms" and len(list(path.parent.glob(f"{first}-*.ipynb"))) > 0
     box = _BOX.search(text)
-    if not (several or box):
+    of_the_ground = path.parent == BOOK / "ground"
+    if not (several or box or of_the_ground):
         return []
     found = _lengths(text, notebook) + _citations(text) + _exercises(path.stem, text, notebook)
-    if path.stem == first:
+    if path.stem == first and not of_the_ground:
         found += _box(box["lines"]) if box else ["the first page of a mechanism has no box of five lines"]
     return found
 

@@ -99,6 +99,15 @@ def test_a_page_without_the_box_is_not_asked_for_it_where_it_is_the_only_one():
     assert form.faults(FIRST, _page(box="", exercises=[])) == []
 
 
+def test_a_chapter_of_the_ground_has_no_box_and_the_same_length_and_exercises():
+    chapter = BOOK / "ground" / "sample.ipynb"
+    assert form.faults(chapter, _page(box="")) == []
+    (found,) = form.faults(chapter, _page(box="", exercises=[]))
+    assert "fewer than three exercises" in found
+    (found,) = form.faults(chapter, _page(box="", text=FORMULAS + "word " * 3000))
+    assert "allowed are 3000" in found
+
+
 def test_the_first_of_several_pages_has_the_box(tmp_path, monkeypatch):
     monkeypatch.setattr(form, "BOOK", tmp_path)
     folder = tmp_path / "mechanisms"

@@ -1,0 +1,1 @@
+"""Ground: what the chapters that are on no mechanism move and ask."""
