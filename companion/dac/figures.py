@@ -48,9 +48,9 @@ for (const figure of document.querySelectorAll(".neuron-hinges:not([data-ready])
     let slope = 0;
     const words = [0, 1, 2].sort((i, j) => b[j] - b[i]).map(j => {
       slope += w[j];
-      return ` from ${number(-b[j], 1)} on ${number(slope, 1)}`;
+      return ` ${number(slope, 1)} right of ${number(-b[j], 1)}`;
     });
-    figure.querySelector(".said").textContent = "Slope of the unit: 0 at first," + words.join(",") + ".";
+    figure.querySelector(".said").textContent = "Slope of the unit: 0 at first, then" + words.join(",") + ".";
   };"""
     + LISTEN
     + """}
@@ -134,8 +134,8 @@ def _slopes(weights: Sequence[float], biases: Sequence[float]) -> str:
     slope, words = 0.0, []
     for b, w in sorted(zip(biases, weights, strict=True), key=lambda wire: -wire[0]):
         slope += w
-        words.append(f" from {_tenth(-b)} on {_tenth(slope)}")
-    return f"Slope of the unit: 0 at first,{','.join(words)}."
+        words.append(f" {_tenth(slope)} right of {_tenth(-b)}")
+    return f"Slope of the unit: 0 at first, then{','.join(words)}."
 
 
 def _tenth(value: float) -> str:
