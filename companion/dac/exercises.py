@@ -165,7 +165,7 @@ def fourth_corner(p: float, q: float, r: float) -> float:
     # the unknowns: a(0), a(1), b(0), b(1), with a(0) = 0
     places = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 0, 1], [1, 0, 0, 0]], dtype=torch.float64)
     found = torch.linalg.solve(places, torch.tensor([p, q, r, 0.0], dtype=torch.float64))
-    return (found[1] + found[2]).item()
+    return float(found[1] + found[2])
 
 
 def batches() -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
