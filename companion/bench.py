@@ -320,14 +320,14 @@ def _choose(device: str) -> None:
     backend("kernel" if device == "cuda" else "torch")
 
 
-def _measured(what: Subject, device: str, most: int, repeats: int) -> dict[str, Any]:
+def _measured(what: Subject, device: str, dtypes: Sequence[str], most: int, repeats: int) -> dict[str, Any]:
     """Everything about one subject, as a result."""
     _choose(device)
     started = time.perf_counter()
     shapes = [shape for shape in what.shapes(device) if math.prod(shape) <= most]
     largest = max(math.prod(shape) for shape in shapes)
     rows: list[dict[str, Any]] = []
-    for dtype in _DTYPES:
+    for dtype in dtypes:
         for shape in shapes:
             print(f"{what.name}: {device}, {dtype}, {' × '.join(map(str, shape))}", file=sys.stderr)
             at_shape = measure(what, shape, dtype, device, repeats)
@@ -363,10 +363,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="name", help="all, or " + ", ".join(known))
     parser.add_argument("--most", type=int, default=2**40, help="leave out shapes of more elements")
     parser.add_argument("--repeats", type=int, default=31)
+    parser.add_argument("--dtype", choices=list(_DTYPES), help="instead of both")
     options = parser.parse_args(arguments)
     if not options.names:
         print("\n".join(f"{name:20} {what.description}" for name, what in known.items()))
         return 0
+    dtypes = [options.dtype] if options.dtype else [*_DTYPES]
     names = [*known] if options.names == ["all"] else options.names
     if unknown := set(names) - set(known):
         parser.error(f"name: got {', '.join(sorted(unknown))}, allowed are all, {', '.join(known)}")
@@ -374,7 +376,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if device == "cpu" and sys.platform != "linux":
         parser.error(f"the memory of a CPU is read from /proc, which Linux has; this is {sys.platform}")
     for name in names:
-        result = _measured(known[name], device, options.most, options.repeats)
+        result = _measured(known[name], device, dtypes, options.most, options.repeats)
         path = runs_path() / f"bench-{name}-{result['preset']}.json"
         write_atomically(path, json.dumps(result, indent=1).encode())
         for row in result["rows"]:

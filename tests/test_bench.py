@@ -93,6 +93,20 @@ def test_all_means_all_of_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert measured == [*bench.subjects()]
 
 
+def test_one_dtype_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+
+    def note(what: bench.Subject, device: str, dtypes: list[str], *_: object) -> dict[str, object]:
+        asked.append(dtypes)
+        return {"preset": "cpu", "rows": []}
+
+    monkeypatch.setattr(bench, "_measured", note)
+    monkeypatch.setattr(bench, "runs_path", lambda: tmp_path)
+    name = next(iter(bench.subjects()))
+    assert bench.main([name]) == bench.main([name, "--dtype", "float32"]) == 0
+    assert asked == [["float32", "bfloat16"], ["float32"]]
+
+
 def test_every_counted_call_follows_one_of_its_own_and_the_order_changes() -> None:
     called: list[str] = []
 

@@ -16,6 +16,7 @@ from companion.claims import Claim
 from tests.claims import form
 from tests.claims.form import (
     FOLDER,
+    MORE_SEEDS,
     REGISTER,
     ROOT,
     Run,
@@ -268,6 +269,13 @@ def test_one_rule_says_what_a_run_makes_of_a_claim(shown, against, of, paper, we
     for is_smaller, could_see, status in ((False, True, paper), (False, False, weak), (True, True, smaller)):
         run = Run([], {}, is_smaller)
         assert run.judge("So.", shown=shown, against=against, of=of, could_see=could_see).status == status
+
+
+def test_a_smaller_run_that_could_not_have_seen_an_effect_does_not_decide():
+    run = Run([], {}, smaller=True)
+    found = run.judge("So.", shown=0, against=0, could_see=False)
+    assert (found.status, found.decided_by) == ("not decided", MORE_SEEDS)
+    assert run.judge("So.", shown=0, against=1, of=4, could_see=False).status == "not seen at smaller scale"
 
 
 @pytest.mark.parametrize(("shown", "against", "of"), [(0, 0, 0), (2, 2, 3), (-1, 0, 1)])

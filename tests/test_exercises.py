@@ -18,11 +18,14 @@ from torch import Tensor, nn
 from companion import exercises, symbolic
 from companion.analysis import paired
 from companion.apa.exercises import by_kappa, log_slope
+from companion.dac.constructions import replicated
+from companion.dac.exercises import AT, BIASES, WEIGHTS, bias_gradient, input_gradient
+from companion.dac.layers import DACConv2d
 from companion.dnrt import formulas
 from companion.dnrt.exercises import slope_sum
 from companion.dnrt.layers import ARR
 from companion.exercises import NO_ANSWER, Exercise, check
-from companion.functional import apa, la_silu, raa
+from companion.functional import apa, dac_linear, la_silu, raa
 from companion.ground.exercises import softmax, used
 from companion.layeract.exercises import UNITS, causal, joined, padded
 from companion.layeract.layers import LASiLU
@@ -131,6 +134,36 @@ def softmax_by_halves(y: Tensor) -> Tensor:
     return torch.cat(powers, -1) / sum(each.sum(-1, keepdim=True) for each in powers)
 
 
+def dac_by_loops(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    f = z.new_zeros(len(z), len(weight))
+    for i in range(len(weight)):
+        for j in range(z.shape[1]):
+            f[:, i] += weight[i, j] * torch.clamp(bias[i, j] + z[:, j], min=0)
+    return f
+
+
+def blocks(weight: Tensor) -> Tensor:
+    n, m = weight.shape
+    matrix = weight.new_zeros(n, n * m)
+    for k in range(n):
+        matrix[k, k * m : (k + 1) * m] = weight[k]
+    return matrix
+
+
+def dac_back_by_loops(g: Tensor, z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    back = torch.zeros_like(z)
+    padded = nn.functional.pad(g, (1, 1, 1, 1))
+    height, width = z.shape[1:]
+    for a in range(3):
+        for c in range(3):
+            # the output at q − p, with the middle of the kernel at 1
+            there = padded[:, 2 - a : 2 - a + height, 2 - c : 2 - c + width]
+            on = z + bias[:, :, None, None] > 0
+            back += (there[:, None] * weight[:, :, a, c, None, None] * on).sum(0)
+    return back
+
+
+p, q, r = sympy.symbols("p q r")
 sigma, m, some = sympy.Symbol("sigma", positive=True), sympy.Symbol("m"), sympy.Symbol("some")
 mean_distance = sigma * sympy.sqrt(2 / sympy.pi)
 moving_distance = mean_distance * sympy.sqrt(2 / (2 - m))
@@ -188,6 +221,30 @@ RIGHT: dict[str, list[Any]] = {
     "layeract-kernel-1": [10, 10.0, 5 * torch.bfloat16.itemsize],
     "layeract-kernel-2": [0.003906, 2**-8, 2.0**16 * 2**-24],
     "layeract-kernel-3": [joined_by_two],
+    "dac-1": [
+        -1.5,
+        2 - 3.5,
+        sympy.Rational(-3, 2),
+        sum(w for w, b in zip(WEIGHTS, BIASES, strict=True) if AT + b > 0),
+        (lambda f: (f(0.6) - f(0.4)) / 0.2)(
+            lambda x: replicated(
+                torch.tensor(x).double(), torch.tensor(WEIGHTS).double(), torch.tensor(BIASES).double()
+            )
+        ),
+    ],
+    "dac-2": [dac_by_loops, dac_linear, lambda z, weight, bias: ((z[:, None] + bias).relu() * weight).sum(2)],
+    "dac-3": [blocks, lambda weight: torch.block_diag(*weight)],
+    "dac-derivation-1": [7, 7.0, 5 + 2, sympy.Integer(7)],
+    "dac-derivation-2": [p + q - r, lambda p, q, r: p - r + q, lambda p, q, r: torch.tensor(p + q - r)],
+    "dac-derivation-3": [
+        bias_gradient,
+        lambda g, x, weight, bias: (
+            g[:, :, None, None] * weight * torch.heaviside(x[:, None] + bias[:, :, None], torch.zeros(()).double())
+        ).sum((0, 3)),
+    ],
+    "dac-kernel-1": [81_920, 64 * 128 * 10.0, sum(each.numel() for each in DACConv2d(64, 128, 3).parameters())],
+    "dac-kernel-2": [6272, 64 * 512 * 512 * 196 * 2 / 2**20, Fraction(6272)],
+    "dac-kernel-3": [input_gradient, dac_back_by_loops],
     "dnrt-1": [-2, -2.0, torch.tensor(-2), torch.tensor([-2.0]), np.float32(-2), sympy.Integer(-2), Fraction(-2)],
     "dnrt-2": [
         raa,
@@ -528,6 +585,147 @@ def test_no_word_holds_the_number(name: str) -> None:
             lambda g, x, c: slope_sum(g, x, c)[:, None],
             "Its shape is (2, 1); asked is (2,): a dimension of size one is too many.",
         ),
+        ("dac-1", 2.5, "That is the slope where all three wires are on; here one of them is off."),
+        ("dac-1", 3.25, "That is the value; asked is the slope."),
+        ("dac-1", 1.5, "The sign is wrong."),
+        ("dac-1", 0.5, "A wire is on where x + b is above zero, not where x is above b."),
+        ("dac-1", -1.6, "It is too small."),
+        ("dac-1", "falls", "This is of type str; asked is a number."),
+        ("dac-2", lambda z, weight, bias: z.relu() @ weight.T, "The biases are missing."),
+        (
+            "dac-2",
+            lambda z, weight, bias: ((z[:, None] + bias) * weight).sum(-1).relu(),
+            "The ReLU stands behind the sum; every connection has its own.",
+        ),
+        (
+            "dac-2",
+            lambda z, weight, bias: (z + bias[0]).relu() @ weight.T,
+            "All receivers use the biases of the first one.",
+        ),
+        (
+            "dac-2",
+            lambda z, weight, bias: dac_linear(z, weight, bias).T,
+            "It is transposed: its shape is (2, 3), asked is (3, 2).",
+        ),
+        (
+            "dac-2",
+            lambda z, weight, bias: (z[:, None] + bias).relu() * weight,
+            "Its shape is (3, 2, 4); asked is (3, 2).",
+        ),
+        ("dac-2", lambda z, weight, bias: 2 * dac_linear(z, weight, bias), "It is twice as large as it should be."),
+        ("dac-2", lambda z, bias, weight: dac_linear(z, weight, bias), f"{CHANGED} weight and bias."),
+        ("dac-3", lambda weight: weight, "Its shape is (2, 3); asked is (2, 6)."),
+        (
+            "dac-3",
+            lambda weight: blocks(weight).T,
+            "It is transposed: its shape is (6, 2), asked is (2, 6).",
+        ),
+        (
+            "dac-3",
+            lambda weight: torch.cat([weight] * len(weight), 1),
+            "Every unit listens to all copies; unit i hears copy i alone.",
+        ),
+        (
+            "dac-3",
+            lambda weight: blocks(weight).ne(0).double(),
+            "The right places are found; the weights are those of the layer, not ones.",
+        ),
+        (
+            "dac-3",
+            lambda weight: torch.stack(
+                [torch.kron(row, unit) for row, unit in zip(weight, torch.eye(len(weight)).double(), strict=True)]
+            ),
+            "The copies lie one after the other, each with all inputs; here the copies of one input lie together.",
+        ),
+        ("dac-derivation-1", 5, "That is the value at zero; the second hinge has begun by then."),
+        ("dac-derivation-1", -9, "That is the weight of the second hinge."),
+        ("dac-derivation-1", 3, "At x = −1 the line is higher than at zero: it falls."),
+        ("dac-derivation-1", 3.5, "The first hinge has one unit of x to climb, not two."),
+        ("dac-derivation-1", -7, "The sign is wrong."),
+        ("dac-derivation-1", sympy.Symbol("b"), f"{FOREIGN} b; it may have none."),
+        ("dac-derivation-2", r, "It need not be the same at both high corners."),
+        ("dac-derivation-2", r - p - q, "The sign is turned."),
+        ("dac-derivation-2", p + q + r, "That is a sum of three; the fourth stands on the side of r."),
+        (
+            "dac-derivation-2",
+            lambda p, q, r: p + r - q,
+            "That holds with the corners exchanged: (0, 0) and (1, 1) stand on one side.",
+        ),
+        ("dac-derivation-2", sympy.Symbol("x"), f"{FOREIGN} x; it may have p, q, r."),
+        ("dac-derivation-2", 1, "This is of type int; asked is a function of (p, q, r)."),
+        (
+            "dac-derivation-3",
+            lambda g, x, weight, bias: torch.einsum(
+                "ri,imc,rimc->im", g, weight, (x[:, None] + bias[..., None] >= 0).double()
+            ),
+            "At the kink the slope is 0 here, as PyTorch takes it.",
+        ),
+        (
+            "dac-derivation-3",
+            lambda g, x, weight, bias: torch.einsum("ri,rimc->im", g, (x[:, None] + bias[..., None] > 0).double()),
+            "The weight is missing.",
+        ),
+        (
+            "dac-derivation-3",
+            lambda g, x, weight, bias: g.T @ torch.ones(len(g), x.shape[1]).double() * weight.sum(-1),
+            "The mask is missing: only connections that are on pass something.",
+        ),
+        (
+            "dac-derivation-3",
+            lambda g, x, weight, bias: bias_gradient(g, x, weight, bias) / len(g),
+            "The samples are averaged; they are added up.",
+        ),
+        (
+            "dac-derivation-3",
+            lambda g, x, weight, bias: 2 * bias_gradient(g, x, weight, bias),
+            "It is twice as large as it should be.",
+        ),
+        (
+            "dac-derivation-3",
+            lambda g, x, weight, bias: bias_gradient(g, x, weight, bias).T,
+            "It is transposed: its shape is (3, 2), asked is (2, 3).",
+        ),
+        ("dac-kernel-1", 73_728, "Those are the weights alone."),
+        ("dac-kernel-1", 73_856, "That has a bias for each output; here each pair has one."),
+        (
+            "dac-kernel-1",
+            147_456,
+            "That has a bias for each weight; here the nine positions of a pair share one.",
+        ),
+        ("dac-kernel-1", 81_921, "It is one too large."),
+        ("dac-kernel-1", 163_840, "It is twice as large as it should be."),
+        ("dac-kernel-2", 12_544, "That is float32."),
+        ("dac-kernel-2", 56_448, "The nine positions of a kernel look at the same activation."),
+        ("dac-kernel-2", 12.25, "That is the input alone: each receiver bends it by itself."),
+        ("dac-kernel-2", 6576.668672, "Those are units of a million bytes; a MiB is a little more."),
+        ("dac-kernel-2", 98, "That is one image; asked is the batch."),
+        ("dac-kernel-2", 7000, "It is too large."),
+        (
+            "dac-kernel-3",
+            lambda g, z, weight, bias: nn.functional.conv_transpose2d(g[None], weight, padding=1)[0],
+            "The mask is missing: where z + b is not above 0, nothing passes.",
+        ),
+        (
+            "dac-kernel-3",
+            lambda g, z, weight, bias: nn.functional.conv_transpose2d(g[None], weight, padding=1)[0] * (z > 0),
+            "The mask looks at z alone; each output has its own bias.",
+        ),
+        (
+            "dac-kernel-3",
+            lambda g, z, weight, bias: dac_back_by_loops(g, z, weight.flip(-1, -2), bias),
+            "The kernel is turned round: the pixel q gets what g has at q − p, with p the position.",
+        ),
+        (
+            "dac-kernel-3",
+            lambda g, z, weight, bias: dac_back_by_loops(g, z, weight, -bias),
+            "The bias has the wrong sign in the mask.",
+        ),
+        ("dac-kernel-3", lambda g, z, weight, bias: g, "Its shape is (2, 4, 5); asked is (3, 4, 5)."),
+        (
+            "dac-kernel-3",
+            lambda g, z, weight, bias: -dac_back_by_loops(g, z, weight, bias),
+            "The sign is wrong.",
+        ),
         ("layeract-2", 3, "It is one too small."),
         ("layeract-2", 5, "That is more than a tenth."),
         ("layeract-2", 4.5, "Units are whole."),
@@ -797,6 +995,7 @@ def test_what_is_wrong_is_said(name: str, answer: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "answers"),
     [
+        ("dac-derivation-1", (-9, -2, 3, 3.5, 5, 9)),
         ("dnrt-kernel-1", (1, 2, 6, 8, 12, 16, 28, 32, 1536, 3072)),
         ("dnrt-kernel-2", (1, 2, 4, 6, 8, 12, 24, 32, 96)),
         ("layeract-2", (0, 4.5, 5, 22, 41, 44, 45)),

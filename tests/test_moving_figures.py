@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from companion.dac.figures import moving_hinges
 from companion.dnrt.figures import moving_means, moving_threshold
 from companion.ground.figures import moving_sum
 from companion.layeract.figures import moving_gate
@@ -17,6 +18,8 @@ from tests.together import together
 
 FIGURES = [
     moving_gate(),
+    moving_hinges(),
+    moving_hinges((-3.0, 0.4, 1.7), (-1.0, 2.3, 2.3)),
     moving_threshold(),
     moving_means(),
     learned_surface([torch.eye(4), -torch.eye(4), torch.arange(16.0).view(4, 4) / 20], ["One.", "Two.", "Three."]),

@@ -32,6 +32,8 @@ FOUND = PREFACE[PREFACE.index("What we found so far") : PREFACE.index("## Three 
 STANDS = SECTIONS["Where it stands"].replace("(run)=", "")
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+TRANSFORMERS = ("overfitting", "ablation")
+ARGUMENTS = ("multi-argument-mnist", "multi-argument-cifar10", "multi-argument-cnn")
 
 _said = Said()
 says = _said.says
@@ -117,42 +119,42 @@ def test_the_gate_keeps_what_it_promises_in_part() -> None:
 @says(
     "4. {doc}`A threshold that listens to the whole layer <mechanisms/dnrt>` (DNRT).",
     "In perceptrons on MNIST it was no more accurate.",
-    "In one small vision transformer with few images its loss on responses added 2.7 points, and its threshold "
-    "nothing.",
+    "In two trainings of a small vision transformer its loss on responses added 0.4 to 3.9 points, and its threshold "
+    "alone nothing clear.",
 )
-def test_the_threshold_added_nothing_and_its_loss_some_points_in_one_network() -> None:
+def test_the_threshold_added_nothing_clear_and_its_loss_some_points() -> None:
     assert status("dnrt-experiment-mnist") == "does not hold"
     assert all(each.sign() <= 0 for each in of_responses(results.load("dnrt-mnist")))
-    found = {each.key: each for each in of_responses(results.load("dnrt-overfitting"))}
-    loss, threshold = found["gelu+arr", "gelu"], found["raa", "gelu"]
-    assert loss.sign() == 1
-    (printed,) = re.findall(r"added ([\d.]+) points", FOUND)
-    assert f"{100 * loss.difference.mean:.1f}" == printed
-    assert threshold.sign() == 0
-    assert f"{100 * threshold.difference.mean:.1f}" == "0.0"
-    assert not results_of("dnrt-ablation")  # a second transformer
+    trainings = [{each.key: each for each in of_responses(results.load(f"dnrt-{name}"))} for name in TRANSFORMERS]
+    gains = [
+        100 * each.difference.mean
+        for found in trainings
+        for each in found.values()
+        if each.key in (("relu+arr", "relu"), ("gelu+arr", "gelu"), ("dnrt", "raa"))
+    ]
+    assert re.findall(r"added ([\d.]+) to ([\d.]+) points", FOUND) == [(f"{min(gains):.1f}", f"{max(gains):.1f}")]
+    assert [found["raa", "gelu"].sign() for found in trainings] == [0, 0]
 
 
 @says(
     "5. {doc}`Two arguments <mechanisms/multi-argument>`.",
     "One such unit learns XOR, and so does one with a single learned argument.",
-    "On a part of MNIST it led ReLU by 4.0 points, and ReLU with the same normalisation by no clear difference.",
-    "With two arguments only perceptrons on MNIST have a result.",
+    "In three small tests two arguments led ReLU by 2.4 to 7.2 points; one learned argument was level with them on "
+    "MNIST, and clearly ahead on CIFAR-10.",
 )
-def test_two_arguments_lead_by_their_normalisation() -> None:
-    assert [path.stem for path in results_of("multi-argument")] == ["multi-argument-mnist-laptop"]
-    found = {each.key[1]: each for each in of_arguments(results.load("multi-argument-mnist"))}
-    (printed,) = re.findall(r"led ReLU by ([\d.]+) points", FOUND)
-    assert f"{100 * found['relu'].difference.mean:.1f}" == printed
-    assert (found["relu"].sign(), found["relu + norm"].sign()) == (1, 0)
+def test_two_arguments_lead_relu_and_one_learned_argument_leads_them() -> None:
+    found = [{each.key[1]: each for each in of_arguments(results.load(name))} for name in ARGUMENTS]
+    leads = [100 * each["relu"].difference.mean for each in found]
+    printed = re.findall(r"led ReLU by ([\d.]+) to ([\d.]+) points", FOUND)
+    assert printed == [(f"{min(leads):.1f}", f"{max(leads):.1f}")]
+    assert {each["relu"].sign() for each in found} == {1}
+    best = [min((each["arity 1"], each["arity 1 + norm"]), key=lambda one: one.difference.mean) for each in found]
+    assert [one.sign() for one in best] == [0, -1, -1]  # two arguments less one
+    assert [results.load(name)["settings"]["dataset"] for name in ARGUMENTS] == ["mnist", "cifar10", "cifar10"]
     printed_there = nbformat.read(BOOK / "mechanisms" / "multi-argument.ipynb", as_version=4).cells
     streams = "".join(output.get("text", "") for cell in printed_there for output in cell.get("outputs", []))
     assert "two arguments: XOR solved in 5 of 5" in streams
     assert "one learned argument: XOR solved in 5 of 5" in streams
-
-
-def results_of(experiment: str) -> list[Path]:
-    return list((ROOT / "data" / "results").glob(f"{experiment}*.json"))
 
 
 @says(
@@ -165,8 +167,8 @@ def test_no_line_rests_on_fewer_than_five_seeds() -> None:
         "dac-sgemm",
         "layeract-mnist",
         "dnrt-mnist",
-        "dnrt-overfitting",
-        "multi-argument-mnist",
+        *(f"dnrt-{name}" for name in TRANSFORMERS),
+        *ARGUMENTS,
     ):
         assert len({row["seed"] for row in rows(experiment)}) >= 5
     assert {row.id.split("-")[0] for row in claims.ledger()} == {*ROOMS}

@@ -2,52 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from companion.plotting import COLOURS, HEIGHT, WIDTH, Picture, buttons, drawing, filled, slider
+from companion.plotting import (
+    COLOURS,
+    HEIGHT,
+    LISTEN,
+    NUMBER,
+    WIDTH,
+    Picture,
+    buttons,
+    drawing,
+    filled,
+    legend,
+    moving,
+    number,
+    slider,
+)
 
 __all__ = ["moving_hinges"]
 
 _PARAMETER = (-4.0, 4.0)
 _X, _F = 4.0, (-3.0, 4.0)
 
-_HINGES_SCRIPT = """
+_SCRIPT = (
+    """
 for (const figure of document.querySelectorAll(".neuron-hinges:not([data-ready])")) {
   figure.dataset.ready = "";
-  const inputs = ["w", "b"].map(name => [1, 2, 3].map(j => figure.querySelector(`[name=${name}${j}]`)));
+  const inputs = ["w1", "w2", "w3", "b1", "b2", "b3"].map(name => figure.querySelector(`[name=${name}]`));
   const [low, high] = [@LOW@, @HIGH@], [width, height, reach] = [@WIDTH@, @HEIGHT@, @REACH@];
-  const draw = () => {
-    const [w, b] = inputs.map(row => row.map(input => Number(input.value)));
-    // f(x) = sum_j w_j max(0, b_j + x) is straight between its kinks -b_j
-    const path = terms => {
-      const kinks = terms.map(j => -b[j]).filter(x => Math.abs(x) < reach).sort((p, q) => p - q);
-      return "M" + [-reach, ...kinks, reach].map(x => {
-        const f = terms.reduce((sum, j) => sum + w[j] * Math.max(0, b[j] + x), 0);
-        return (width * (x / reach + 1) / 2).toFixed(2) + " " + (height * (high - f) / (high - low)).toFixed(2);
-      }).join("L");
-    };
-    figure.querySelector(".sum").setAttribute("d", path([0, 1, 2]));
-    [0, 1, 2].forEach(j => figure.querySelector(`.hinge${j + 1}`).setAttribute("d", path([j])));
-    for (const input of inputs.flat()) {
-      const shown = Number(input.value).toFixed(1);
-      figure.querySelector("output." + input.name).textContent = shown;
-      input.setAttribute("aria-valuetext", shown);
-    }
-  };
-  for (const input of inputs.flat()) input.addEventListener("input", draw);
-  for (const button of figure.querySelectorAll("button")) button.addEventListener("click", () => {
-    button.dataset.start.split(" ").forEach((value, k) => { inputs.flat()[k].value = value; });
-    draw();
-  });
-  draw();
-}
 """
+    + NUMBER
+    + """
+  // straight between its kinks
+  const path = (f, kinks) => "M" + [-reach, ...kinks.filter(x => Math.abs(x) < reach).sort((p, q) => p - q), reach].map(
+    x => (width * (x / reach + 1) / 2).toFixed(2) + " " + (height * (high - f(x)) / (high - low)).toFixed(2)).join("L");
+  const draw = (...given) => {
+    const [w, b] = [given.slice(0, 3), given.slice(3)];
+    const hinge = j => x => w[j] * Math.max(0, b[j] + x);
+    figure.querySelector(".sum").setAttribute("d", path(x => hinge(0)(x) + hinge(1)(x) + hinge(2)(x), b.map(b => -b)));
+    [0, 1, 2].forEach(j => figure.querySelector(`.hinge${j + 1}`).setAttribute("d", path(hinge(j), [-b[j]])));
+    const whole = w[0] + w[1] + w[2];
+    figure.querySelector(".usual").setAttribute(
+      "d", path(x => Math.max(0, b[0] + whole * x), whole === 0 ? [] : [-b[0] / whole]));
+    let slope = 0;
+    const words = [0, 1, 2].sort((i, j) => b[j] - b[i]).map(j => {
+      slope += w[j];
+      return ` ${number(slope, 1)} right of ${number(-b[j], 1)}`;
+    });
+    figure.querySelector(".said").textContent = "Slope of the unit: 0 at first, then" + words.join(",") + ".";
+  };"""
+    + LISTEN
+    + """}
+"""
+)
 
 # Name, weights and biases.
 _HINGES = (
     ("a tent", (1.0, -2.0, 1.0), (1.0, 0.0, -1.0)),
     ("a ramp", (1.0, -1.0, 0.0), (1.0, -1.0, 0.0)),
     ("|x|, from −3 on", (3.0, -4.0, 2.0), (4.0, 3.0, 0.0)),
+    ("x, from −3 on", (-3.0, 4.0, 0.0), (4.0, 3.0, 0.0)),
     ("ReLU", (1.0, 0.0, 0.0), (0.0, 0.0, 0.0)),
 )
 
@@ -55,7 +70,8 @@ _HINGES = (
 def moving_hinges(weights: Sequence[float] = (1.0, -2.0, 1.0), biases: Sequence[float] = (1.0, 0.0, -1.0)) -> Picture:
     """A figure of one dendrite-activated unit with its input replicated three times, moved by the reader.
 
-    It draws Σ_j w_j max(0, b_j + x) and each of the three terms. It needs no server and no network.
+    It draws Σ_j w_j max(0, b_j + x), each of the three terms, and the usual unit with the same weights and the first
+    bias alone, max(0, b₁ + x Σ_j w_j). It needs no server and no network.
 
     Parameters
     ----------
@@ -78,29 +94,52 @@ def moving_hinges(weights: Sequence[float] = (1.0, -2.0, 1.0), biases: Sequence[
                 f"{name} must be three numbers in [{_PARAMETER[0]:g}, {_PARAMETER[1]:g}]; got {list(values)!r}"
             )
     alt = (
-        "A sum of three hinges over x from −4 to 4, and the hinges themselves, thin. Six sliders change their weights "
-        "and biases, and the lines follow."
+        "A sum of three hinges over x from −4 to 4, the hinges themselves, thin, and the usual unit with the same "
+        "weights, dashed. Six sliders change weights and biases, and the lines follow. The usual unit has one kink at "
+        "most, the sum has up to three."
     )
     places = {"LOW": _F[0], "HIGH": _F[1], "WIDTH": WIDTH, "HEIGHT": HEIGHT, "REACH": _X}
-    sliders = "\n".join(
-        slider(f"{letter}{j}", f"{letter}{'₁₂₃'[j - 1]}", _PARAMETER, 0.1, value, f"{value:.1f}")
-        for j in (1, 2, 3)
-        for letter, value in (("w", weights[j - 1]), ("b", biases[j - 1]))
+    groups = "\n".join(
+        '<div style="flex:1 1 15em;min-width:0">\n'
+        + "\n".join(
+            slider(f"{letter}{j}", f"{letter}{'₁₂₃'[j - 1]}", _PARAMETER, 0.1, values[j - 1], number(values[j - 1]))
+            for j in (1, 2, 3)
+        )
+        + "\n</div>"
+        for letter, values in (("b", biases), ("w", weights))
     )
-    page = f"""\
-<div class="neuron-hinges" role="group" aria-label="Move weights and biases"
-style="max-width:640px;margin:1em 0">
-{_hinges(weights, biases, alt)}
-<p style="margin:.3em 0">
-<span style="color:{COLOURS[0]}">━━</span> the unit &nbsp;
-<span style="color:{COLOURS[1]}">──</span> its three terms</p>
-<div style="display:grid;grid-template-columns:repeat(auto-fit,minmax(15em,1fr));grid-auto-flow:row;column-gap:1.5em">
-{sliders}
-</div>
-{buttons((name, (*w, *b)) for name, w, b in _HINGES)}
-<script>{filled(_HINGES_SCRIPT, places)}</script>
-</div>"""
-    return Picture(page, alt)
+    signs = (
+        ("━━", COLOURS[0], "the DAC unit"),
+        ("──", COLOURS[1], "its three wires"),
+        ("╍╍", COLOURS[4], "usual unit: same weights, b₁ alone"),
+    )
+    return moving(
+        "neuron-hinges",
+        "Move weights and biases",
+        [
+            _hinges(weights, biases, alt),
+            legend(*signs),
+            f'<div style="display:flex;flex-wrap:wrap;column-gap:1.5em">\n{groups}\n</div>',
+            buttons((name, (*w, *b)) for name, w, b in _HINGES),
+        ],
+        said=_slopes(weights, biases),
+        script=filled(_SCRIPT, places),
+        alt=alt,
+        width=640,
+    )
+
+
+def _slopes(weights: Sequence[float], biases: Sequence[float]) -> str:
+    """What is said below the drawing."""
+    slope, words = 0.0, []
+    for b, w in sorted(zip(biases, weights, strict=True), key=lambda wire: -wire[0]):
+        slope += w
+        words.append(f" {_tenth(slope)} right of {_tenth(-b)}")
+    return f"Slope of the unit: 0 at first, then{','.join(words)}."
+
+
+def _tenth(value: float) -> str:
+    return f"{value:z.1f}".replace("-", "−")
 
 
 def _hinges(weights: Sequence[float], biases: Sequence[float], alt: str) -> str:
@@ -111,15 +150,20 @@ def _hinges(weights: Sequence[float], biases: Sequence[float], alt: str) -> str:
         return HEIGHT * (_F[1] - value) / (_F[1] - _F[0])
 
     def path(terms: Sequence[int]) -> str:
-        kinks = sorted(-biases[j] for j in terms if abs(biases[j]) < _X)
-        points = (
-            f"{x(at):.2f} {y(sum(weights[j] * max(0.0, biases[j] + at) for j in terms)):.2f}"
-            for at in (-_X, *kinks, _X)
+        return straight(
+            lambda at: sum(weights[j] * max(0.0, biases[j] + at) for j in terms), [-biases[j] for j in terms]
         )
-        return "M" + "L".join(points)
 
+    def straight(function: Callable[[float], float], kinks: Sequence[float]) -> str:
+        places = (-_X, *sorted(kink for kink in kinks if abs(kink) < _X), _X)
+        return "M" + "L".join(f"{x(at):.2f} {y(function(at)):.2f}" for at in places)
+
+    whole = sum(weights)
+    usual = straight(lambda at: max(0.0, biases[0] + whole * at), [-biases[0] / whole] if whole else [])
+    dashed = f'<path class="usual" stroke="{COLOURS[4]}" stroke-width="2" stroke-dasharray="7 4" d="{usual}"/>'
     thin = "\n".join(
         f'<path class="hinge{j + 1}" stroke="{COLOURS[1]}" stroke-width="1" d="{path([j])}"/>' for j in range(3)
     )
     thick = f'<path class="sum" stroke="{COLOURS[0]}" d="{path([0, 1, 2])}"/>'
-    return drawing(f"{thin}\n{thick}", alt, "x", ((-3, -2, -1, 1, 2, 3), (-2, -1, 1, 2, 3)), x, y)
+    lines = f"{dashed}\n{thin}\n{thick}"
+    return drawing(lines, alt, "x", ((-3, -2, -1, 1, 2, 3), (-2, -1, 1, 2, 3)), x, y)

@@ -118,7 +118,7 @@ class AttachedARR(nn.Module):
             )
         responses = [by_layer[name] for name in self.widths]
         # (N, Σ d_j): one product for all layers
-        distances = self.arr.distances(torch.cat(responses, 1), target).abs()
+        distances = self.arr.distances(torch.cat(responses, 1), target)
         by_layer.clear()
         layers = torch.split(distances, list(self.widths.values()), 1)
         return self.weight * torch.stack([layer.mean() for layer in layers]).mean()

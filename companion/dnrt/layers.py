@@ -202,10 +202,10 @@ class ARR(nn.Module):
         self.seen.fill_(self.init == "zero")
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return self.distances(x, target).abs().mean()
+        return self.distances(x, target).mean()
 
     def distances(self, x: Tensor, target: Tensor) -> Tensor:
-        """What the loss averages, with its signs; in training mode the means move.
+        """What the loss averages; in training mode the means move.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class ARR(nn.Module):
         Returns
         -------
         Tensor
-            (N, d): x − μ, and 0 where the class has no mean.
+            (N, d): how far x is from μ, and 0 where the class has no mean.
         """
         self._check(x, target)
         target = target.long()
@@ -223,14 +223,14 @@ class ARR(nn.Module):
             x = cast(x, compute_dtype(x.dtype))
             mean = cast(self.mean, x.dtype)
             if not self.training:
-                return torch.where(self.seen[target, None], x - mean[target], 0)
+                return torch.where(self.seen[target, None], x - mean[target], 0).abs()
             with torch.no_grad():
                 batch, targets, own = of_all_ranks(x.detach(), target)
                 followed = follow(batch, targets, mean, self.seen, self.momentum, self.init == "first")
                 self.mean.copy_(followed.mean)
                 self.seen.copy_(followed.seen)
                 met = followed.before if self.read == "before" else torch.lerp(followed.before, batch, followed.share)
-            return (x - met[own]).masked_fill_(followed.opens[own, None], 0)
+            return (x - met[own]).abs()
 
     def _check(self, x: Tensor, target: Tensor) -> None:
         check_floating("x", x)

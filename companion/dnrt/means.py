@@ -9,7 +9,8 @@ With :math:`r_i` samples of its class before it in the batch, what sample i meet
 
 a sum over samples of the same class: one product of an N × N matrix with the batch, whatever the number of classes. The
 second form is computed: where samples stay as they are, so does the mean, however small m is. There is no loop over
-samples, and nothing is read back from a GPU, but the sizes of the batches where there are several ranks.
+samples, and nothing is read back from a GPU, but the sizes of the batches where there are several ranks. Most of that
+matrix is zeros; a CPU looks which, and leaves them out.
 """
 
 from __future__ import annotations
@@ -27,18 +28,15 @@ class Followed(NamedTuple):
     Parameters
     ----------
     before : Tensor
-        (N, d): the mean that each sample meets.
+        (N, d): the mean that each sample meets; the first of its class, which becomes the mean, meets itself.
     share : Tensor
         (N, 1): how far each sample pulls that mean towards itself, m, and 1 for a sample that becomes the mean.
-    opens : Tensor
-        (N,) of bool: the sample is the first of its class, and has become its mean.
     mean, seen : Tensor
         (K, d) and (K,): the means after the whole batch, and which classes have one.
     """
 
     before: Tensor
     share: Tensor
-    opens: Tensor
     mean: Tensor
     seen: Tensor
 
@@ -67,26 +65,33 @@ def follow(x: Tensor, target: Tensor, mean: Tensor, seen: Tensor, momentum: floa
     """
     count, device = len(x), x.device
     if not count:
-        return Followed(x, x[:, :1], seen[target], mean, seen)
+        return Followed(x, x[:, :1], mean, seen)
     counts = x.amax(1).isfinite() & x.amin(1).isfinite()
     earlier = (target[:, None] == target).tril(-1) & counts
     rank = earlier.sum(1)
     opens = (rank == 0) & counts & ~seen[target] if from_first else torch.zeros_like(counts)
     # m, and 1 for a sample that becomes the mean
     share = torch.where(opens, 1.0, torch.full((), momentum, dtype=x.dtype, device=device))
-    # (1−m)^(r_i−r_j−1) m
     keep = torch.full((), 1 - momentum, dtype=x.dtype, device=device)
-    weights = torch.where(earlier, keep ** (rank[:, None] - rank - 1).clamp(min=0) * share, 0)
     before = mean[target]
+    if device.type == "cpu" and not torch.compiler.is_compiling():
+        pairs = earlier.nonzero().T
+        later, first = pairs
+        weights = keep ** (rank[later] - rank[first] - 1) * share[first]
+        weights = torch.sparse_coo_tensor(pairs, weights, earlier.shape, check_invariants=False, is_coalesced=True)
+        moves = x - before
+    else:
+        weights = torch.where(earlier, keep ** (rank[:, None] - rank - 1).clamp(min=0) * share, 0)
+        moves = torch.where(counts[:, None], x - before, 0)
     # In place: new memory of this size takes as long as the sum.
-    moves = (x - before).masked_fill_(~counts[:, None], 0)
     before.addmm_(weights, moves)
+    before = torch.where(opens[:, None], x, before)
     # Of each class the last sample leaves the mean; -1: there is none.
     order = torch.where(counts, torch.arange(count, device=device), -1)
     last = torch.full((len(mean),), -1, device=device).scatter_reduce(0, target, order, "amax")
     present, at = last >= 0, last.clamp(min=0)
     left = torch.lerp(before[at], x[at], share[at, None])
-    return Followed(before, share[:, None], opens, torch.where(present[:, None], left, mean), seen | present)
+    return Followed(before, share[:, None], torch.where(present[:, None], left, mean), seen | present)
 
 
 def of_all_ranks(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, slice]:

@@ -24,6 +24,8 @@ PAGES = [
             "apa-derivation",
             "apa-kernel",
             "dac",
+            "dac-derivation",
+            "dac-kernel",
             "layeract",
             "layeract-derivation",
             "layeract-kernel",

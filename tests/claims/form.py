@@ -54,6 +54,8 @@ FOLDER = ROOT / "tests" / "claims"
 WORDS = 40
 """The most that evidence may have."""
 
+MORE_SEEDS = "The same run with more seeds would decide it."
+
 _NEXT_SENTENCE = re.compile(r"\n|(?<!Eq)(?<!Eqs)(?<!Fig)(?<!Sec)\. [A-Z]")
 
 ROUNDING = 1e-12
@@ -415,7 +417,8 @@ class Run:
             the opposite than the claim, or none shows it and it would have been seen; "not decided" where it might
             not have been; else "holds in part". A smaller run neither confirms nor refutes: "seen …" where every
             comparison shows it, "opposite …" where most show the opposite, "seen in part …" where more show the
-            claim than the opposite, else "not seen at smaller scale".
+            claim than the opposite, "not decided" where none shows either and it might not have been seen, else
+            "not seen at smaller scale".
         """
         if not (shown >= 0 <= against and shown + against <= of > 0):
             raise ValueError(f"of: got {of} comparisons, {shown} for and {against} against the claim")
@@ -425,9 +428,11 @@ class Run:
                 status = "seen at smaller scale"
             elif 2 * against > of:
                 status = "opposite at smaller scale"
+            elif not (shown or against or could_see):
+                status = "not decided"
             else:
                 status = "seen in part at smaller scale" if shown > against else "not seen at smaller scale"
-            return Verdict(status, evidence, power)
+            return Verdict(status, evidence, power, MORE_SEEDS if status == "not decided" else "")
         if shown == of:
             status = "holds"
         elif against > shown or (could_see and not shown):
@@ -435,7 +440,7 @@ class Run:
         elif shown:
             status = "holds in part"
         else:
-            return Verdict("not decided", evidence, power, decided_by="The same run with more seeds would decide it.")
+            return Verdict("not decided", evidence, power, MORE_SEEDS)
         return Verdict(status, evidence, power)
 
 

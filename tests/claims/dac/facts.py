@@ -15,6 +15,13 @@ from tests.claims.form import Run, Verdict, by_severity, detected, enumerated, n
 
 fatal, matters, detail = by_severity("mechanisms/dac")
 
+UNIT, THEOREM, TWO_INPUTS, GRADIENTS, CONVERSION, ESTIMATOR = (
+    f"mechanisms/dac-derivation#dac-{part}"
+    for part in ("unit", "theorem", "plane", "gradients", "conversion", "estimator")
+)
+COSTS = "mechanisms/dac-kernel#dac-costs"
+"""Where the book derives or counts what a claim is about."""
+
 SIGNIFICANT = 0.05
 TWO_SIDED = NormalDist().inv_cdf(1 - SIGNIFICANT / 2)
 

@@ -23,6 +23,13 @@ from companion.functional import dac_conv2d, dac_linear
 from companion.models import build
 from companion.symbolic import Partial
 from tests.claims.dac.facts import (
+    CONVERSION,
+    COSTS,
+    ESTIMATOR,
+    GRADIENTS,
+    THEOREM,
+    TWO_INPUTS,
+    UNIT,
     detail,
     matters,
     normal,
@@ -48,6 +55,7 @@ INSIDE, OUTSIDE = PLANE.abs().sum(-1) < 1 - 1e-9, PLANE.abs().sum(-1) > 1 + 1e-9
     "dac-more-general",
     "A standard unit is a special DAC unit, and a DAC unit can have almost twice as many parameters.",
     "Section 2",
+    chapter=TWO_INPUTS,
     turned_by=swap(dac_linear=lambda z, weight, bias: F.linear(z, weight)),
 )
 def test_more_general():
@@ -71,6 +79,7 @@ def composed(b: float, c: float, z: float) -> float:
     "dac-remark-2-1",
     "With ReLU, a post-activation followed by a pre-activation is a pre-activation with other coefficients.",
     "Section 2, Remark 2.1",
+    chapter=CONVERSION,
     turned_by=swap(composed=lambda b, c, z: relu(b + c + z)),
 )
 def test_remark_2_1():
@@ -89,6 +98,7 @@ def test_remark_2_1():
     "dac-mba-parameters",
     "Multi-bias activation with K copies multiplies the parameters by K.",
     "Section 3, Eq. 3",
+    chapter=COSTS,
     turned_by=swap(to_multibias=lambda network, copies: network),
 )
 def test_mba_parameters():
@@ -118,6 +128,7 @@ def standard(inputs: int, outputs: int, groups: int = 1) -> bool:
     "dac-no-effect",
     "Where the next layer has one unit, or is a depthwise convolution, DAC is a standard connection.",
     "Section 4",
+    chapter=CONVERSION,
     turned_by=swap(standard=lambda inputs, outputs, groups=1: groups > 1),
 )
 def test_no_effect():
@@ -133,6 +144,7 @@ def test_no_effect():
     "dac-otherwise-more",
     "Where the shared biases are not in effect unshared anyway, DAC needs more parameters and operations.",
     "Section 4",
+    chapter=COSTS,
     turned_by=swap(standard=lambda inputs, outputs, groups=1: False),
 )
 def test_otherwise_more():
@@ -176,6 +188,7 @@ RATIOS = ("dac-parameters-dense-ratio", "dac-flops-dense-ratio", "dac-parameters
     "DAC multiplies parameters by 2 − 1/n and operations by 1.5 − 1/(2n) in dense layers, by 1 + (1 − 1/n)/L² and "
     "1 + (1 − 1/n)/(2L²) in L × L convolutions of stride 1.",
     "Section 4",
+    chapter=COSTS,
     turned_by=both(*(formula(name, published=symbolic.get(name).rhs) for name in RATIOS)),
 )
 def test_factors():
@@ -205,6 +218,7 @@ def about(name: str, quantity: str, side: int) -> tuple[bool, str]:
     "dac-three-by-three",
     "In 3 × 3 convolutions DAC has about 11 % more parameters.",
     "Section 4",
+    chapter=COSTS,
     turned_by=cells("dac-quoted", {"quantity": "more parameters, 3 × 3 convolution, percent"}, value=25),
 )
 def test_three_by_three():
@@ -216,6 +230,7 @@ def test_three_by_three():
     "dac-flops-percent",
     "With stride 1, DAC has about 5.5 % more operations in 3 × 3 convolutions and 50 % in 1 × 1 ones.",
     "Section 4",
+    chapter=COSTS,
     turned_by=cells("dac-quoted", {"quantity": "more operations, 3 × 3 convolution, percent"}, value=22),
 )
 def test_flops_percent():
@@ -230,6 +245,7 @@ def test_flops_percent():
     "dac-activation-cost",
     "For ReLU the cost of the additional activations is very small and can be neglected.",
     "Section 4",
+    chapter=COSTS,
 )
 def test_activation_cost():
     return not_tested(
@@ -251,6 +267,7 @@ def looked_at(image: int, side: int, stride: int, padding: int) -> float:
     "With stride 1, padding and the activations kept, a convolution with m inputs, n kernels and an s × t output adds "
     "mnst biases.",
     "Section 4",
+    chapter=COSTS,
     turned_by=swap(looked_at=lambda image, side, stride, padding: (image + side) / image),
 )
 def test_cached():
@@ -272,6 +289,7 @@ def test_cached():
     "dac-shift",
     "Batch normalisation before a DAC needs no trainable shift.",
     "Section 4",
+    chapter=CONVERSION,
     turned_by=swap(dac_conv2d=lambda z, weight, bias, **how: F.conv2d(z, weight, padding=how["padding"])),
 )
 def test_shift():
@@ -301,6 +319,7 @@ def shared_arm(network: nn.Module) -> nn.Module:
     "dac-ablation-v2",
     "The ablation isolates what pre-activation with shared biases contributes to ResNets v1 and v2.",
     "Section 5, Table 3",
+    chapter=CONVERSION,
     turned_by=swap(shared_arm=lambda network: network),
 )
 def test_ablation_v2():
@@ -329,6 +348,7 @@ def test_ablation_v2():
     "dac-universal",
     "One unit with replicated input approximates a large class of functions of one variable.",
     "Section 6, Eq. 6",
+    chapter=UNIT,
     turned_by=swap(replicated=lambda x, weight, bias: torch.zeros_like(x)),
 )
 def test_universal():
@@ -354,6 +374,7 @@ def standard_unit(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
     "dac-replication-alone",
     "A standard unit gains nothing from replicated inputs.",
     "Section 6",
+    chapter=UNIT,
     turned_by=swap(standard_unit=lambda x, weights, bias: (weights * (weights + x).relu()).sum(-1, keepdim=True)),
 )
 def test_replication_alone():
@@ -379,6 +400,7 @@ def hidden_layer(x: Tensor, weights: Tensor, biases: Tensor, slopes: Tensor) -> 
     "dac-reparametrised",
     "The weights of a standard hidden layer can be replaced by their signs, and their sizes moved.",
     "Section 6",
+    chapter=THEOREM,
     turned_by=swap(ramp=torch.tanh),
 )
 def test_reparametrised():
@@ -397,6 +419,7 @@ def test_reparametrised():
     "dac-similar-power",
     "Two standard layers have a power similar to one DAC unit with replicated input.",
     "Section 6",
+    chapter=THEOREM,
     turned_by=swap(ramp=torch.tanh),
 )
 def test_similar_power():
@@ -418,6 +441,7 @@ def test_similar_power():
     "dac-backward",
     "The three derivatives of Eq. 7 are those of a chain of DAC layers.",
     "Section 6, Eq. 7",
+    chapter=GRADIENTS,
     turned_by=formula("dac-d-weight-deep", rhs=w[i, formulas.j] * Partial(formulas.Total, f[i])),
 )
 def test_backward():
@@ -449,6 +473,7 @@ def test_backward():
     "dac-masks",
     "With unshared biases the parts of the gradient are masked one by one, with shared ones together.",
     "Section 6",
+    chapter=GRADIENTS,
     turned_by=swap(dac_linear=lambda z, weight, bias: F.linear((z + bias[0]).relu(), weight)),
 )
 def test_masks():
@@ -471,6 +496,7 @@ def test_masks():
     "dac-figure-7a",
     "One DAC unit with two inputs separates points that a standard unit cannot.",
     "Appendix C.1, Fig. 7a",
+    chapter=TWO_INPUTS,
     turned_by=swap(middle=lambda points: points.sum(-1)),
 )
 def test_figure_7a():
@@ -486,6 +512,7 @@ def test_figure_7a():
     "dac-figure-7b",
     "Two DAC units and a linear one, Fig. 7b, give 1 − |x| − |y| > 0 in a square and are negative outside.",
     "Appendix C.1, Fig. 7b",
+    chapter=TWO_INPUTS,
     turned_by=swap(separator=lambda points: 1 - points.abs().sum(-1)),
 )
 def test_figure_7b():
@@ -507,6 +534,7 @@ def test_figure_7b():
     "dac-figure-7b-layer",
     "A layer of two DAC units before a linear one, Fig. 7b, separates a square from the rest of the plane.",
     "Appendix C.1, Fig. 7b",
+    chapter=TWO_INPUTS,
     turned_by=swap(separator=lambda points: 1 - points.sum(-1)),
 )
 def test_figure_7b_layer():
@@ -528,6 +556,7 @@ def standard_pair(points: Tensor, weights: Tensor, biases: Tensor, top: Tensor) 
     "dac-figure-7b-standard",
     "With a standard layer of two units before a linear one, the set of values ≥ 0 is unbounded or empty.",
     "Appendix C.1, Fig. 7b",
+    chapter=TWO_INPUTS,
     turned_by=swap(standard_pair=lambda points, weights, biases, top: separator(points, 1.1)),
 )
 def test_figure_7b_standard():
@@ -546,6 +575,7 @@ def test_figure_7b_standard():
     "dac-four-units",
     "A standard network needs four units in its first layer to mark the square of Fig. 7b.",
     "Appendix C.1, Fig. 7b",
+    chapter=TWO_INPUTS,
     turned_by=swap(three_units=lambda points: points.sum(-1)),
 )
 def test_four_units():
@@ -595,6 +625,7 @@ def interval_gaps() -> tuple[float, float]:
     "dac-theorem-1",
     "One DAC unit with k copies of its input and 2k parameters is all continuous functions of k linear pieces.",
     "Appendix C.2, Theorem C.1",
+    chapter=THEOREM,
     turned_by=swap(unit=lambda weights, biases, inputs: -1.0),
 )
 def test_theorem_1():
@@ -615,6 +646,7 @@ def test_theorem_1():
     "dac-theorem-2",
     "One standard layer, an activated one, is not all continuous functions of k linear pieces.",
     "Appendix C.2, Theorem C.1",
+    chapter=THEOREM,
     turned_by=swap(relu=lambda x: x),
 )
 def test_theorem_2():
@@ -635,6 +667,7 @@ def test_theorem_2():
     "dac-theorem-3",
     "The smallest standard network that is all continuous functions of k pieces has two layers and 3k + 1 parameters.",
     "Appendix C.2, Theorem C.1",
+    chapter=THEOREM,
     turned_by=swap(polygon=lambda kinks, slopes, x: x * x),
 )
 def test_theorem_3():
@@ -676,6 +709,7 @@ def tangents(lines: Tensor) -> Tensor:
     "dac-remark-c-2",
     "The continuous functions of k linear pieces depend on exactly 2k parameters.",
     "Appendix C.2, Remark C.2",
+    chapter=THEOREM,
     turned_by=swap(tangents=lambda lines: lines[0]),
 )
 def test_remark_c_2():
@@ -695,6 +729,7 @@ def test_remark_c_2():
     "dac-remark-c-2-minimum",
     "DAC units are the continuous functions of k linear pieces with the smallest possible number of parameters.",
     "Appendix C.2, Remark C.2",
+    chapter=THEOREM,
     turned_by=swap(unit=lambda weights, biases, inputs: -1.0),
 )
 def test_remark_c_2_minimum():
@@ -736,6 +771,7 @@ def expectations() -> tuple[list[float], ...]:
     "dac-error-variance",
     "If replicates and epochs scatter independently by σ and τ, the variance of the estimated error is σ²/5 + τ²/25.",
     "Appendix B",
+    chapter=ESTIMATOR,
     turned_by=swap(error=lambda k, j: sigma * Z[k] + tau * Z[0, k]),
 )
 def test_error_variance():
@@ -751,6 +787,7 @@ def test_error_variance():
     "dac-error-first",
     "Of the two terms in the variance of the estimated error, the first, σ²/5, is estimated conservatively.",
     "Appendix B",
+    chapter=ESTIMATOR,
     turned_by=swap(error=lambda k, j: sigma * Z[0] + tau * Z[k, j]),
 )
 def test_error_first():
@@ -766,6 +803,7 @@ def test_error_first():
     "dac-error-second",
     "Of the two terms in the variance of the estimated error, the second, τ²/25, is not estimated too low.",
     "Appendix B",
+    chapter=ESTIMATOR,
     turned_by=swap(error=lambda k, j: sigma * Z[k] + tau * (Z[k, j] + Z[k, j + 1]) / sympy.sqrt(2)),
 )
 def test_error_second():
@@ -787,6 +825,7 @@ def lowest(validation: list[list[float]], test: list[list[float]]) -> Any:
     "dac-error-robust",
     "The error at the epoch that validates best is a more reliable estimate than the lowest test error.",
     "Appendix B",
+    chapter=ESTIMATOR,
     turned_by=swap(early_stopping=lowest),
 )
 def test_error_robust():

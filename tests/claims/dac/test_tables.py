@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from companion import datasets, results
 from tests.claims.dac.facts import (
+    COSTS,
     RESNETS,
     SIGNIFICANT,
     TWO_SIDED,
@@ -88,6 +89,7 @@ def said_growth(place: str, nets: Sequence[Sequence[Conv]]) -> bool:
     "dac-vgg-size",
     "The VGGs with DAC have 11 % more parameters and need 5.5 % more operations.",
     "Section 5, plain convolutional networks",
+    chapter=COSTS,
     turned_by=cells("dac-quoted", {"place": "Section 5, VGG", "quantity": "more operations, percent"}, value=7.5),
 )
 def test_vgg_size():
@@ -107,6 +109,7 @@ def test_vgg_size():
     "dac-wide-size",
     "The ResNet20 that is four times as wide has 11 % more parameters with DAC and needs 5.5 % more operations.",
     "Section 5, ResNet networks on CIFAR",
+    chapter=COSTS,
     turned_by=cells("dac-quoted", {"place": WIDE, "quantity": "more operations, percent"}, value=9),
 )
 def test_wide_size():
@@ -123,6 +126,7 @@ def test_wide_size():
     "dac-wide-parameters",
     "A ResNet20 four times as wide has 4.3 million parameters.",
     "Section 5, ResNet networks on CIFAR",
+    chapter=COSTS,
     turned_by=cells("dac-quoted", {"quantity": "parameters, millions"}, value="4.8"),
 )
 def test_wide_parameters():
@@ -139,6 +143,7 @@ def test_wide_parameters():
     "dac-gflops",
     "At 80 × 80 pixels ResNet20 and ResNet32 need 0.509 and 0.865 GFLOPs, with DAC 0.542 and 0.918.",
     "Table 2",
+    chapter=COSTS,
     turned_by=cells("dac-table-2-gflops", {"network": "ResNet20"}, dac=0.537),
 )
 def test_gflops():
