@@ -37,20 +37,6 @@ def _touched(stride: int, size: int = FLOAT) -> int:
     return len({size * stride * lane // SECTOR for lane in range(WARP)})
 
 
-REGISTERS_OF_AN_SM, MOST_THREADS = 65_536, 2048
-"""Of a GPU such as an A100, H100 or H200: 32-bit registers, and threads at most."""
-
-REGISTERS, THREADS = 96, 256
-"""Of the third exercise: of a thread, and threads of a block."""
-
-
-def held(registers: int = REGISTERS, threads: int = THREADS) -> int:
-    """How many threads an SM holds at once, of a kernel that takes so many registers a thread and threads a block."""
-    a_warp = WARP * 8 * -(-registers // 8)  # given out in steps of 256
-    blocks = REGISTERS_OF_AN_SM // a_warp // (threads // WARP)
-    return min(blocks * threads, MOST_THREADS)
-
-
 def rows() -> Iterator[tuple[Tensor]]:
     """y (rows, d) in float32: d below, at and above a warp; the second around 1000, the third around −200."""
     for seed, (shape, centre) in enumerate([((3, 40), 0.0), ((2, 33), 1000.0), ((5, 45), -200.0), ((4, 32), 1.0)]):
@@ -112,24 +98,6 @@ EXERCISES = (
     ),
     Exercise(
         "kernels-3",
-        held,
-        mistakes={
-            "That would be part of a block; an SM takes whole blocks.": lambda: REGISTERS_OF_AN_SM // REGISTERS,
-            "That would be part of a block, in whole warps; an SM takes whole blocks.": (
-                lambda: REGISTERS_OF_AN_SM // REGISTERS // WARP * WARP
-            ),
-            "So many blocks there are; asked are threads.": lambda: held() // THREADS,
-            "So many warps there are; asked are threads.": lambda: held() // WARP,
-            "One block more, and the registers are not enough.": lambda: held() + THREADS,
-            "So many it holds where registers are no limit. Here they are.": lambda: MOST_THREADS,
-            "That is one block; more than one fits.": lambda: THREADS,
-            "That is the share of the threads that it could hold; asked is their number.": lambda: (
-                held() / MOST_THREADS
-            ),
-        },
-    ),
-    Exercise(
-        "kernels-4",
         softmax,
         rows,
         mistakes={
