@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch._decomp import register_decomposition
 
 from companion.multi_argument import kernel, quadratic, reference
 from companion.operator import (
@@ -195,12 +196,13 @@ def _check_network(x: Tensor, weights: Tensors, biases: Tensors, arity: int) -> 
         if weight.ndim != 2 or weight.shape[1] != before or weight.shape[0] == 0 or (last and weight.shape[0] != 1):
             allowed = "1" if last else "h"
             raise ValueError(
-                f"weights: got shape {tuple(weight.shape)} at place {k}, allowed is ({allowed}, {before}) there"
+                f"weights: got shape {tuple(weight.shape)} at place {k}, allowed is ({allowed}, {before}) there for "
+                f"arity {arity}"
             )
         if bias.shape != weight.shape[:1]:
             raise ValueError(
                 f"biases: got shape {tuple(bias.shape)} at place {k}, allowed is ({weight.shape[0]},) there: one for "
-                "each row of the weight"
+                "each row of its weights"
             )
         before = weight.shape[0]
 
@@ -209,9 +211,10 @@ def _check_network(x: Tensor, weights: Tensors, biases: Tensors, arity: int) -> 
 
 
 def _network(x: Tensor, arity: int, dim: int, parameters: Sequence[Tensor]) -> Tensor:
-    if not transformed() and _is_small(x, arity, parameters) and _who(x, arity, parameters) == "torch":
-        with without_autocast(x.device.type):
-            return _plain(x, arity, dim, *parameters)
+    # under autocast autograd's own products on the way back would have 16 bits
+    followed = transformed() or torch._C._is_any_autocast_enabled()
+    if not followed and _is_small(x, arity, parameters) and _who(x, arity, parameters) == "torch":
+        return _plain(x, arity, dim, *parameters)
     return NETWORK(x, arity, dim, *parameters)
 
 
@@ -351,3 +354,10 @@ OP, OP_BACKWARD = opaque(
     (_op, _op_fake),
     (_op_backward, _op_backward_fake),
 )
+
+
+@register_decomposition(torch.ops.companion.multi_argument.default)
+def _decomposed(x: Tensor, flat: Tensor, widths: Sequence[int], dim: int) -> Tensor:
+    """The formula itself, which holds all hidden layers, for what knows torch's own operators alone, such as ONNX."""
+    y = _plain(x, widths[0], dim, *_apart(flat, widths))
+    return y.contiguous(memory_format=image_format(x))
