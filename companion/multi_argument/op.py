@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch._decomp import register_decomposition
 
 from companion.multi_argument import kernel, quadratic, reference
 from companion.operator import (
@@ -18,6 +17,7 @@ from companion.operator import (
     choose,
     compute_dtype,
     differentiable,
+    exporting,
     image_format,
     in_order_of_memory,
     opaque,
@@ -297,7 +297,12 @@ FORM = differentiable(_plain_form, _forward_form, _backward_form)
 
 
 def _compiled(x: Tensor, arity: int, dim: int, *parameters: Tensor) -> Tensor:
-    """All parameters in one tensor: an operator's gradient is one for each of its arguments."""
+    """All parameters in one tensor: an operator's gradient is one for each of its arguments.
+
+    What is exported is the formula, which holds all hidden layers: another program has torch's own operators alone.
+    """
+    if exporting():
+        return _plain(x, arity, dim, *parameters)
     widths = [arity, *(len(bias) for bias in parameters[1::2])]
     result: Tensor = OP(x, torch.cat([p.flatten() for p in parameters]), widths, dim)
     return result
@@ -354,10 +359,3 @@ OP, OP_BACKWARD = opaque(
     (_op, _op_fake),
     (_op_backward, _op_backward_fake),
 )
-
-
-@register_decomposition(torch.ops.companion.multi_argument.default)
-def _decomposed(x: Tensor, flat: Tensor, widths: Sequence[int], dim: int) -> Tensor:
-    """The formula itself, which holds all hidden layers, for what knows torch's own operators alone, such as ONNX."""
-    y = _plain(x, widths[0], dim, *_apart(flat, widths))
-    return y.contiguous(memory_format=image_format(x))
