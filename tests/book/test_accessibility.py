@@ -88,7 +88,7 @@ WORDS = "".join(f"<p>Paragraph {number}</p>" for number in range(20))
     [
         ("<p>Plain</p>", 0),
         ("<p style='color: #ccc'>Faint</p>", 1),
-        ("<p><i style='font-weight: bold; color: #aaa'>=</i><i style='font-weight: bold; color: #aaa'>faint</i></p>", 1),
+        ("<p><i style='color: #aaa'>=</i><i style='color: #aaa'>faint</i></p>", 1),
         ("<div style='background: #333'><p>On dark</p></div>", 1),
         ("<p style='opacity: 0.3'>See-through</p>", 1),
         ("<div style='opacity: 0.3'><p>In what is see-through</p></div>", 1),
