@@ -175,15 +175,20 @@ def run(lane: str, step: Step) -> tuple[int, list[str]]:
     """Run a step, show what it says; its status and, if it failed, what decided that."""
     report = BUILD / "reports" / f"{lane}-{step.name}.xml"
     report.unlink(missing_ok=True)
-    # compiled for one torch, read by another: no
-    cache = {"TORCHINDUCTOR_CACHE_DIR": str(BUILD / "inductor" / lane)}
+    caches = {
+        # not compiled for one torch and read by another
+        "TORCHINDUCTOR_CACHE_DIR": str(BUILD / "inductor" / lane),
+        # even where Python is told to keep no bytecode: tests start many processes, and without it torch takes each 5 s
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(BUILD / "bytecode"),
+    }
     given = [f"--junitxml={report}", "-o", "junit_logging=no"] if "pytest" in step.command else []
     last: deque[str] = deque(maxlen=LINES)
     try:
         with subprocess.Popen(
             [*step.command, *given],
             cwd=ROOT,
-            env=os.environ | cache | step.environment,
+            env=os.environ | caches | step.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
