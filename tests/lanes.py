@@ -12,13 +12,19 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections import deque
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PYTHON = str(Path(sys.executable))
 JOBS = os.environ.get("JOBS", "2")
+BUILD = ROOT / "build"
+
+#: As many of what a failed test, or a failed step, said last are said again below the summary.
+LINES = 15
 
 #: No GPU is seen: `make gpu` sees it. One thread a process: two processes share two cores.
 ON_CPU = {
@@ -97,7 +103,7 @@ def gcc_11() -> dict[str, str]:
     if found is None:
         print("There is no g++-11 here: the simulator is tested with the usual g++.")
         return {}
-    folder = ROOT / "build" / "g++-11"
+    folder = BUILD / "g++-11"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "g++").unlink(missing_ok=True)
     (folder / "g++").symlink_to(found)
@@ -154,23 +160,65 @@ def lanes(name: str) -> list[Step]:
     raise SystemExit(f"lanes: got {name!r}, allowed are test, plain, oldest, wheel, colab")
 
 
+def failures(report: Path) -> list[str]:
+    """Of pytest's report in XML what failed, and why."""
+    found = []
+    for case in ElementTree.parse(report).iter("testcase"):
+        for problem in (*case.iterfind("failure"), *case.iterfind("error")):
+            lines = (problem.text or problem.get("message", "")).splitlines()
+            why = [line for line in lines if line.startswith("E  ")] or lines
+            found += [f"--- {case.get('classname')}::{case.get('name')}", *(line[:300] for line in why[-LINES:])]
+    return found
+
+
+def run(lane: str, step: Step) -> tuple[int, list[str]]:
+    """Run a step, show what it says; its status and, if it failed, what decided that."""
+    report = BUILD / "reports" / f"{lane}-{step.name}.xml"
+    report.unlink(missing_ok=True)
+    caches = {
+        # not compiled for one torch and read by another
+        "TORCHINDUCTOR_CACHE_DIR": str(BUILD / "inductor" / lane),
+        # even where Python is told to keep no bytecode: tests start many processes, and without it torch takes each 5 s
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(BUILD / "bytecode"),
+    }
+    given = [f"--junitxml={report}", "-o", "junit_logging=no"] if "pytest" in step.command else []
+    last: deque[str] = deque(maxlen=LINES)
+    try:
+        with subprocess.Popen(
+            [*step.command, *given],
+            cwd=ROOT,
+            env=os.environ | caches | step.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                last.append(line.rstrip())
+    except OSError as error:
+        return 127, [str(error)]
+    if process.returncode == 0:
+        return 0, []
+    return process.returncode, (failures(report) if report.exists() else []) or list(last)
+
+
 def main(names: list[str]) -> int:
-    """Run all steps of the lanes, then say how each of them ended."""
-    summary, failed = [], False
+    """Run all steps of the lanes, then say how each of them ended, and why."""
+    summary, reasons = [], []
     for lane in names:
         for step in lanes(lane):
             print(f"\n=== {lane}: {step.name} ===", flush=True)
             start = time.monotonic()
-            try:
-                status = subprocess.run(step.command, cwd=ROOT, env=os.environ | step.environment).returncode
-            except OSError as error:
-                print(error)
-                status = 127
-            failed |= status != 0
+            status, why = run(lane, step)
             verdict = "passed" if status == 0 else f"FAILED ({status})"
             summary.append(f"{lane:8} {step.name:14} {verdict:14} {time.monotonic() - start:6.0f} s")
-    print("\n" + "\n".join(["=== summary ===", *summary]))
-    return int(failed)
+            if status != 0:
+                reasons += ["", f"=== why {lane}: {step.name} failed ===", *why]
+    print("\n" + "\n".join(["=== summary ===", *summary, *reasons]))
+    return int(bool(reasons))
 
 
 if __name__ == "__main__":

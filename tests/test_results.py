@@ -1,5 +1,6 @@
 import copy
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -95,6 +96,14 @@ def _with_a_nested_cell(result):
 
 def _outdated_without_a_reason(result):
     result["outdated"] = ""
+
+
+@pytest.mark.parametrize("odd", ["0.5", True, [0.5]])
+def test_a_list_in_a_cell_has_numbers_and_gaps_and_nothing_else(finished, odd):
+    for numbers, fits in (([1, 0.5, None], True), ([1, 0.5, None, odd], False)):
+        finished["rows"][0]["by_epoch"] = numbers
+        with nullcontext() if fits else pytest.raises(ValueError, match=r"breaks result\.schema\.json"):
+            results.check(finished, "list")
 
 
 @pytest.mark.parametrize("damage", [_without_rows, _with_a_host, _with_a_nested_cell, _outdated_without_a_reason])
