@@ -1,4 +1,4 @@
-"""Every public function and module at operands that nobody chose: `make zoo` draws two thousand cases, the tests some.
+"""Every public function at operands that nobody chose: `make zoo` draws two thousand cases, the tests some.
 
 What is expected is written here a second time, as the formula in double precision. How far a result may be from it is
 what a small relative change of the operands does to the exact result, and some units of the last place.
@@ -8,6 +8,7 @@ what a small relative change of the operands does to the exact result, and some 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 import re
@@ -28,7 +29,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import companion
-from companion.functional import aglu, apa, dac_conv2d, dac_linear, la_hardsilu, la_silu, layer_act, raa
+from companion.functional import (
+    aglu,
+    apa,
+    arr_loss,
+    dac_conv2d,
+    dac_linear,
+    la_hardsilu,
+    la_silu,
+    layer_act,
+    multi_argument,
+    quadratic_form,
+    raa,
+)
 
 INF, NAN = math.inf, math.nan
 
@@ -36,6 +49,8 @@ INF, NAN = math.inf, math.nan
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 8e-3, torch.float16: 1e-3}
 ROUNDING = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 1e-6, torch.float16: 1e-6}
 CHANGES, TIMES = 4, 20
+#: What rounding on the way is on tensor cores, where the numbers between two layers have 16 bits.
+NARROW = {torch.bfloat16: 2e-3, torch.float16: 2.5e-4}
 
 # --- the mathematics, for float64 ------------------------------------------------------------------------------------
 
@@ -76,6 +91,10 @@ GATES = {
     "silu": torch.sigmoid,
     "relu": lambda u: torch.where(u.isnan(), u, (u > 0).double()),
 }
+
+
+def formula_arr_loss(x: Tensor, mean: Tensor) -> Tensor:
+    return (x - mean).abs().sum(-1) / x.shape[-1]
 
 
 def formula_layer_act(
@@ -143,16 +162,45 @@ PHI = {
     "identity": lambda x: x,
 }
 
+
+def _units(x: Tensor, arity: int, dim: int) -> Tensor:
+    """The arguments of a unit along the last dimension."""
+    return x.movedim(dim, -1).unflatten(-1, (x.shape[dim] // arity, arity))
+
+
+def formula_multi_argument(x: Tensor, *parameters: Tensor, arity: int, dim: int = -1) -> Tensor:
+    h = _units(x, arity, dim)
+    for k, (weight, bias) in enumerate(zip(parameters[::2], parameters[1::2], strict=True)):
+        h = torch.relu(h) if k else h
+        h = (h.unsqueeze(-2) * weight).sum(-1) + bias
+    return h.squeeze(-1).movedim(-1, dim)
+
+
+def formula_quadratic_form(x: Tensor, coefficients: Tensor, arity: int, dim: int = -1) -> Tensor:
+    a, c = _units(x, arity, dim).unbind(-1), coefficients
+    products = [a[i] * a[j] for i in range(arity) for j in range(i + 1, arity)]
+    y = sum(c[k] * term for k, term in enumerate([*(each * each for each in a), *products, *a]))
+    return (y + c[-1]).movedim(-1, dim)
+
+
+def _multi_argument(x: Tensor, *parameters: Tensor, arity: int, dim: int = -1) -> Tensor:
+    """With weights and biases in turn: operands are tensors."""
+    return multi_argument(x, parameters[::2], parameters[1::2], arity, dim)
+
+
 #: The function and its formula.
 FUNCTIONS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
     "apa": (apa, formula_apa),
     "aglu": (aglu, partial(formula_apa, gated=True)),
     "raa": (raa, formula_raa),
+    "arr_loss": (arr_loss, formula_arr_loss),
     "layer_act": (layer_act, formula_layer_act),
     "la_silu": (la_silu, partial(formula_layer_act, scale="sigmoid")),
     "la_hardsilu": (la_hardsilu, partial(formula_layer_act, scale="hardsigmoid")),
     "dac_linear": (dac_linear, formula_dac_linear),
     "dac_conv2d": (dac_conv2d, formula_dac_conv2d),
+    "multi_argument": (_multi_argument, formula_multi_argument),
+    "quadratic_form": (quadratic_form, formula_quadratic_form),
 }
 
 # --- what is drawn ---------------------------------------------------------------------------------------------------
@@ -291,6 +339,14 @@ def of_raa(draw: Any) -> Case:
 
 
 @st.composite
+def of_arr_loss(draw: Any) -> Case:
+    shape = draw(shapes(1).filter(lambda shape: shape[-1] > 0))
+    ones = draw(st.lists(st.booleans(), min_size=len(shape), max_size=len(shape)))
+    mean = [1 if one else n for one, n in zip(ones, shape, strict=True)]
+    return Case("arr_loss", (draw(numbers(shape)), draw(numbers(mean[draw(st.integers(0, len(mean))) :]))))
+
+
+@st.composite
 def of_layer_act(draw: Any, name: str) -> Case:
     shape = draw(shapes(1))
     several = st.lists(st.integers(0, len(shape) - 1), min_size=1, max_size=len(shape), unique=True).map(tuple)
@@ -340,12 +396,44 @@ def _as_narrow(z: Numbers, *others: Numbers) -> tuple[Numbers, ...]:
     return z, *(replace(other, size=min(max(other.size, 0.1), 10.0)) for other in others)
 
 
+@st.composite
+def of_units(draw: Any) -> tuple[Numbers, dict[str, int]]:
+    """The arguments of some units: how many of each, and where they lie."""
+    arity, shape = draw(st.sampled_from((2, 1, 2, 3))), list(draw(shapes(1, 3)))
+    dim = draw(st.integers(-len(shape), len(shape) - 1))
+    shape[dim] *= arity
+    return draw(numbers(shape)), {"arity": arity, "dim": dim}
+
+
+@st.composite
+def of_multi_argument(draw: Any) -> Case:
+    x, options = draw(of_units())
+    # 64 twice is what the kernels know
+    widths = [options["arity"], *draw(st.sampled_from(((3,), (64, 64), (4, 2), (1,), (64, 64), (5, 3, 2)))), 1]
+    parameters = []
+    for inputs, outputs in itertools.pairwise(widths):
+        # at a kink where rounding decides there is no slope to compare
+        parameters.append(draw(numbers((outputs, inputs), kind=draw(st.sampled_from(("normal", "normal", "shifted"))))))
+        parameters.append(draw(numbers((outputs,), kind=draw(st.sampled_from(("normal", "equal", "zeros"))))))
+    return Case("multi_argument", (x, *parameters), tuple(options.items()))
+
+
+@st.composite
+def of_quadratic_form(draw: Any) -> Case:
+    x, options = draw(of_units())
+    coefficients = draw(numbers(((options["arity"] + 1) * (options["arity"] + 2) // 2,)))
+    return Case("quadratic_form", (x, coefficients), tuple(options.items()))
+
+
 CALLS: dict[str, st.SearchStrategy[Case]] = {
     **{name: of_apa(name) for name in ("apa", "aglu")},
     "raa": of_raa(),
+    "arr_loss": of_arr_loss(),
     **{name: of_layer_act(name) for name in ("layer_act", "la_silu", "la_hardsilu")},
     "dac_linear": of_dac_linear(),
     "dac_conv2d": of_dac_conv2d(),
+    "multi_argument": of_multi_argument(),
+    "quadratic_form": of_quadratic_form(),
 }
 calls = st.sampled_from(list(CALLS)).flatmap(CALLS.__getitem__)
 
@@ -376,6 +464,13 @@ def cases(draw: Any) -> Case:
     return replace(case, transform=transform, **around)
 
 
+def on_tensor_cores(case: Case) -> bool:
+    """Whether the simulated kernel rounds weights and hidden numbers to the 16 bits of the input."""
+    if case.function != "multi_argument" or case.backend != "simulator" or case.dtype not in NARROW:
+        return False
+    return [x.shape[0] for x in case.operands[1:] if isinstance(x, Numbers)] == [64, 64, 64, 64, 1, 1]
+
+
 @st.composite
 def simulated(draw: Any) -> Case:
     """A call that goes through the kernels, as their source is run by the simulator."""
@@ -385,9 +480,13 @@ def simulated(draw: Any) -> Case:
         options = dict(case.options) | {"activation": "relu"}
         case = replace(case, operands=_as_narrow(z, *case.operands[1:]), options=tuple(options.items()))
     z = replace(z, size=min(z.size, 10.0))
+    case = replace(case, operands=(z, *case.operands[1:]))
+    if on_tensor_cores(replace(case, backend="simulator")):
+        # hidden numbers have 16 bits; which ReLUs are off depends on them, and so does every gradient
+        modest = (replace(x, size=min(x.size, 1.0), needs_grad=False) for x in case.operands if isinstance(x, Numbers))
+        case = replace(case, operands=tuple(modest))
     return replace(
         case,
-        operands=(z, *case.operands[1:]),
         backend="simulator",
         neighbours=draw(st.sampled_from(NEIGHBOURS)),
         seed=draw(seeds),
@@ -470,7 +569,8 @@ def exact_outcome(case: Case, operands: Sequence[Any], g: Tensor) -> tuple[list[
     needs = [isinstance(x, Tensor) and x.requires_grad and _records(case) for x in operands]
     plain = replace(case, neighbours="none")
     found = []
-    for by in (0.0, *[ROUNDING[case.dtype]] * CHANGES):
+    rounding = NARROW[case.dtype] if on_tensor_cores(case) else ROUNDING[case.dtype]
+    for by in (0.0, *[rounding] * CHANGES):
         moved = [_changed(x, by, generator).requires_grad_(need) for x, need in zip(given, needs, strict=True)]
         found.append([x.detach() for x in outcome(formula, moved, _changed(g.double(), by, generator), plain)])
     exact, *others = found
@@ -523,6 +623,7 @@ PIECES = (
     (companion.dnrt.reference, "CHUNK", 16),
     (companion.layeract.reference, "CHUNK", 16),
     (companion.dac.op, "SMALL", 0),
+    (companion.multi_argument.reference, "CHUNK", 16),
 )
 
 
@@ -592,11 +693,15 @@ WRONG: dict[str, dict[str, tuple[Any, ...]]] = {
         "groups": (0, -1, 1.5, "1", None, True),
         "pad_order": ("between", None, 3),
     },
+    "arr_loss": {"mean": (torch.zeros(7), torch.zeros(1, 1, 1, 1, 1))},  # no such size is drawn
+    "multi_argument": {"arity": (0, -1, 7, 1.5, "1", None, True), "dim": (*_NO_DIM, 9, -9)},
 }
 WRONG |= {"aglu": WRONG["apa"], "la_silu": WRONG["layer_act"], "la_hardsilu": WRONG["layer_act"]}
-#: The names of the tensors.
+WRONG["quadratic_form"] = WRONG["multi_argument"]
+#: The names of the tensors; after them, weights and biases in turn.
 NAMES = {"apa": "z kappa lam", "aglu": "z kappa lam", "raa": "x weight bias", "layer_act": "y", "la_silu": "y"}
-NAMES |= {"la_hardsilu": "y", "dac_linear": "z weight bias", "dac_conv2d": "z weight bias"}
+NAMES |= {"la_hardsilu": "y", "dac_linear": "z weight bias", "dac_conv2d": "z weight bias", "arr_loss": "x mean"}
+NAMES |= {"multi_argument": "x", "quadratic_form": "x coefficients"}
 NO_FLOATS: dict[str, Callable[[Tensor], Any]] = {
     "integers": lambda x: x.int(),
     "truth": lambda x: x > 0,
@@ -609,31 +714,41 @@ NO_FLOATS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+def _names(case: Case) -> list[str]:
+    """What the operands are called in errors."""
+    names = NAMES[case.function].split()
+    return (names + ["weights", "biases"] * len(case.operands))[: len(case.operands)]
+
+
 @st.composite
-def refusals(draw: Any) -> tuple[Case, str, Any]:
-    """A call, one of its arguments, and what is put in its place."""
+def refusals(draw: Any) -> tuple[Case, int | str, Any]:
+    """A call, one of its operands by its place or one of its options, and what is put in its place."""
     case: Case = draw(calls)
-    names = NAMES[case.function].split()
-    tensors = [name for name, x in zip(names, case.operands, strict=True) if isinstance(x, Numbers)]
-    name = draw(st.sampled_from([*tensors, *WRONG[case.function]]))
-    if name not in WRONG[case.function] or (name in tensors and draw(st.booleans())):
-        ways = [way for way in NO_FLOATS if name != names[0] or not way.startswith("one more")]
-        return case, name, draw(st.sampled_from(ways))
-    return case, name, draw(st.sampled_from([(wrong,) for wrong in WRONG[case.function][name]]))
+    names, wrong = _names(case), WRONG[case.function]
+    places = [k for k, x in enumerate(case.operands) if isinstance(x, Numbers) or names[k] in wrong]
+    at: int | str = draw(st.sampled_from([*places, *(name for name in wrong if name not in names)]))
+    name = at if isinstance(at, str) else names[at]
+    tensor = not isinstance(at, str) and isinstance(case.operands[at], Numbers)
+    if name not in wrong or (tensor and draw(st.booleans())):
+        longer = at == 0 or case.function == "arr_loss"  # a mean may broadcast
+        ways = [way for way in NO_FLOATS if not (longer and way.startswith("one more"))]
+        return case, at, draw(st.sampled_from(ways))
+    return case, at, draw(st.sampled_from([(each,) for each in wrong[name]]))
 
 
-def check_refused(case: Case, name: str, wrong: Any) -> None:
+def check_refused(case: Case, at: int | str, wrong: Any) -> None:
     """The error names the argument first."""
-    names = NAMES[case.function].split()
-    given = dict(zip(names, (x.made() if isinstance(x, Numbers) else x for x in case.operands), strict=True))
-    given |= dict(case.options)
-    given[name] = NO_FLOATS[wrong](given[name]) if isinstance(wrong, str) else wrong[0]
+    operands: list[Any] = [x.made() if isinstance(x, Numbers) else x for x in case.operands]
+    options = dict(case.options)
+    given: Any = operands if isinstance(at, int) else options
+    given[at] = NO_FLOATS[wrong](given[at]) if isinstance(wrong, str) else wrong[0]
+    name = at if isinstance(at, str) else _names(case)[at]
     try:
-        FUNCTIONS[case.function][0](**given)
+        FUNCTIONS[case.function][0](*operands, **options)
     except (TypeError, ValueError) as refused:
         message = str(refused)
     else:
-        raise AssertionError(f"{name}: {given[name]!r} was taken")
+        raise AssertionError(f"{name}: {given[at]!r} was taken")
     # of two shapes that do not fit, one is called wrong, and the other is named
     named = re.match(r"\w+: got ", message) and re.search(rf"\b{name}\b", message)
     assert named, f"the error does not name {name}: {message}"

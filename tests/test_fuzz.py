@@ -24,6 +24,10 @@ def test_what_must_hold_holds(
     fuzz.fuzz(strategy, holds, round(200 * share))
 
 
+def test_every_public_function_is_drawn() -> None:
+    assert set(fuzz.CALLS) == set(fuzz.FUNCTIONS) == set(companion.functional.__all__)
+
+
 def _wrong_value(y: Tensor, *_: Any) -> Tensor:
     return y * 1.001
 

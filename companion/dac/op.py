@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
-from torch._decomp import register_decomposition
 
 from companion.activations import ACTIVATIONS, check_activation
 from companion.dac import kernel, reference
@@ -436,8 +435,9 @@ def _geometry(
 
 
 def _compiled(z: Tensor, weight: Tensor, bias: Tensor, activation: str, geometry: Geometry | None) -> Tensor:
-    if geometry is None and activation in FUSED:
-        return _plain(z, weight, bias, activation, None)
+    # what is exported is the formula, which holds every activation: another program has torch's own operators alone
+    if exporting() or (geometry is None and activation in FUSED):
+        return _plain(z, weight, bias, activation, geometry)
     dense = geometry is None
     images, kernels = _as_images(z, weight) if dense else (z, weight)
     result: Tensor = OP(images, kernels, bias, *_arguments(activation, geometry or POINT))
@@ -492,11 +492,3 @@ OP, OP_BACKWARD = opaque(
     (_op, _op_fake),
     (_op_backward, _op_backward_fake),
 )
-
-
-@register_decomposition(torch.ops.companion.dac_conv2d.default)
-def _decomposed(z: Tensor, weight: Tensor, bias: Tensor, *settings: Any) -> Tensor:
-    """The formula itself, which holds every activation, for what knows torch's own operators alone, such as ONNX."""
-    *numbers, activation = settings
-    f = _plain(z, weight, bias, activation, _geometry(*numbers))
-    return f.contiguous(memory_format=image_format(z))

@@ -83,6 +83,10 @@ ON_THE_FIRST_PAGE = (
             ),
             "The sign is wrong: asked is green less pink.": lambda c: -apart(c),
             "That is half of it: the product is 1 on one diagonal, −1 on the other.": lambda c: apart(c) / 2,
+            "That is made of c₄: Python counts from 0, so c₃ is c[2].": lambda c: 2 * c[3],
+            "That is c₄: Python counts from 0, so c₃ is c[2]. And it is half: the product is −1 on one diagonal.": (
+                lambda c: c[3]
+            ),
             "That is the curvature K; it does not decide it.": lambda c: c[0] * c[1] - c[2] ** 2 / 4,
             "That is the value of one corner less that of one other: the linear terms are still in it.": (
                 lambda c: _on(AGREE, c)[1] - _on(DIFFER, c)[0]

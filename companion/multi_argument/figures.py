@@ -137,6 +137,7 @@ def _rgb(colour: Sequence[int]) -> str:
 
 
 _SIGNS = (("■", _rgb(_UP), "above 0"), ("■", _rgb(_DOWN), "below 0"))
+_KINDS = (("●", COLOURS[2], "signs equal"), ("●", COLOURS[3], "signs differ"))
 
 # --- from a random map to what was learned ----------------------------------------------------------------------------
 
@@ -145,12 +146,16 @@ _LEARNED_SCRIPT = (
 for (const figure of document.querySelectorAll(".neuron-learned:not([data-ready])")) {
   figure.dataset.ready = "";
   const inputs = ["moment", "turn", "tilt"].map(name => figure.querySelector(`[name=${name}]`));
-  const moments = @MOMENTS@, said = @SAID@;
+  const moments = @MOMENTS@, said = @SAID@, states = @STATES@;
 """
     + NUMBER
     + _MESH
     + """  const draw = (moment, turn, tilt) => {
-    mesh(moments[moment - 1], turn, tilt);
+    const place = mesh(moments[moment - 1], turn, tilt);
+    (states[moment - 1] || []).forEach((state, k) => {
+      const point = place(...state).map(each => each.toFixed(2)).join(" ");
+      figure.querySelector(".corner" + k).setAttribute("transform", `translate(${point})`);
+    });
     figure.querySelector(".said").textContent = said[moment - 1];
   };"""
     + LISTEN
@@ -160,7 +165,13 @@ for (const figure of document.querySelectorAll(".neuron-learned:not([data-ready]
 )
 
 
-def learned_surface(moments: Sequence[Tensor], said: Sequence[str], turn: float = 30.0, tilt: float = 35.0) -> Picture:
+def learned_surface(
+    moments: Sequence[Tensor],
+    said: Sequence[str],
+    turn: float = 30.0,
+    tilt: float = 35.0,
+    states: Sequence[Tensor] = (),
+) -> Picture:
     """A figure of an activation of two arguments at several moments of its training, turned by hand.
 
     It starts at the last moment. A slider goes through the moments, two more turn and tilt the surface, and so does a
@@ -175,6 +186,9 @@ def learned_surface(moments: Sequence[Tensor], said: Sequence[str], turn: float 
         A sentence for each.
     turn, tilt : float
         Where their sliders start, in degrees: in [−180, 180] and [0, 90]; 90 looks from above.
+    states : sequence of Tensor
+        None, or (4, 3) for each moment: where the states of XOR stand, two with equal signs and two with different
+        ones. Of each its arguments, −1 and 1 at the edges of the square, and the value there.
 
     Returns
     -------
@@ -184,8 +198,8 @@ def learned_surface(moments: Sequence[Tensor], said: Sequence[str], turn: float 
     Raises
     ------
     ValueError
-        If a start lies outside its slider, there is not a sentence for each moment, or a surface is no square grid like
-        the others.
+        If a start lies outside its slider, there is not a sentence for each moment, a surface is no square grid like
+        the others, or states are there for some moments only.
 
     Examples
     --------
@@ -204,10 +218,15 @@ def learned_surface(moments: Sequence[Tensor], said: Sequence[str], turn: float 
             f"moments: got shapes {', '.join(str(tuple(each.shape)) for each in moments)}, allowed are equal squares"
         )
     scale = max(float(each.abs().max()) for each in moments) or 1.0
+    if states and [tuple(each.shape) for each in states] != [(4, 3)] * len(moments):
+        shapes = ", ".join(str(tuple(each.shape)) for each in states)
+        raise ValueError(f"states: got shapes {shapes}, allowed is (4, 3) for each moment")
     heights = [each.double() / scale for each in moments]
+    at = [(each.double() / each.new_tensor([1, 1, scale])).tolist() for each in states]
     alt = (
         "An activation of two arguments as a surface over the square of its arguments, orange above zero and blue "
         f"below. A slider goes through {len(moments)} moments of its training, two more turn and tilt it. "
+        f"{'Four dots on it are the states of XOR. ' if states else ''}"
         f"{said[0]} {said[-1]}"
     )
     script = filled(
@@ -216,6 +235,7 @@ def learned_surface(moments: Sequence[Tensor], said: Sequence[str], turn: float 
         | {
             "MOMENTS": [[round(z, 4) for z in each.flatten().tolist()] for each in heights],
             "SAID": list(said),
+            "STATES": [[[round(each, 4) for each in state] for state in four] for four in at],
         },
     )
     last = len(moments)
@@ -226,10 +246,23 @@ def learned_surface(moments: Sequence[Tensor], said: Sequence[str], turn: float 
     return moving(
         "neuron-learned",
         "Choose a moment, turn and tilt the surface",
-        [_drawing(heights[-1], turn, tilt, alt), legend(*_SIGNS), sliders(rows)],
+        [
+            _drawing(heights[-1], turn, tilt, alt, _dots(at[-1], turn, tilt) if at else ""),
+            legend(*_SIGNS, *(_KINDS if at else ())),
+            sliders(rows),
+        ],
         said=said[-1],
         script=script,
         alt=alt,
+    )
+
+
+def _dots(states: Sequence[Sequence[float]], turn: float, tilt: float) -> str:
+    """The states of XOR, two with equal signs and two with different ones, in the square and at their heights."""
+    return "".join(
+        f'<circle class="corner{k}" r="8" fill="{COLOURS[2] if k < 2 else COLOURS[3]}" stroke="#fff" '
+        f'transform="translate({_text(_place(a, b, z, turn, tilt))})"/>'
+        for k, (a, b, z) in enumerate(states)
     )
 
 
@@ -335,11 +368,8 @@ def quadratic_surface(coefficients: Sequence[float] = (0, 0, 1, 0, 0, 0)) -> Pic
         "move the coefficients; saddles, bowls and planes come of them. Two more turn and tilt the surface."
     )
     corners = torch.tensor(_CORNERS, dtype=torch.float64)
-    dots = "".join(
-        f'<circle class="corner{k}" r="8" fill="{COLOURS[2] if k < 2 else COLOURS[3]}" stroke="#fff" '
-        f'transform="translate({_text(_place(x / _REACH, y / _REACH, z, *_HAND))})"/>'
-        for k, ((x, y), z) in enumerate(zip(_CORNERS, height(corners).tolist(), strict=True))
-    )
+    places = zip(_CORNERS, height(corners).tolist(), strict=True)
+    dots = _dots([(x / _REACH, y / _REACH, z) for (x, y), z in places], *_HAND)
     names = [*_C, "turn", "tilt"]
     script = filled(
         _SIX_SCRIPT,
@@ -358,7 +388,7 @@ def quadratic_surface(coefficients: Sequence[float] = (0, 0, 1, 0, 0, 0)) -> Pic
         "Move six coefficients, turn and tilt the surface",
         [
             _drawing(height(at), *_HAND, alt, dots),
-            legend(*_SIGNS, ("●", COLOURS[2], "signs equal"), ("●", COLOURS[3], "signs differ")),
+            legend(*_SIGNS, *_KINDS),
             buttons((name, (*start, *_HAND)) for name, start in _PLACES),
             sliders(rows),
         ],

@@ -17,6 +17,7 @@ from companion.operator import (
     choose,
     compute_dtype,
     differentiable,
+    exporting,
     image_format,
     in_order_of_memory,
     opaque,
@@ -195,12 +196,13 @@ def _check_network(x: Tensor, weights: Tensors, biases: Tensors, arity: int) -> 
         if weight.ndim != 2 or weight.shape[1] != before or weight.shape[0] == 0 or (last and weight.shape[0] != 1):
             allowed = "1" if last else "h"
             raise ValueError(
-                f"weights: got shape {tuple(weight.shape)} at place {k}, allowed is ({allowed}, {before}) there"
+                f"weights: got shape {tuple(weight.shape)} at place {k}, allowed is ({allowed}, {before}) there for "
+                f"arity {arity}"
             )
         if bias.shape != weight.shape[:1]:
             raise ValueError(
                 f"biases: got shape {tuple(bias.shape)} at place {k}, allowed is ({weight.shape[0]},) there: one for "
-                "each row of the weight"
+                "each row of its weights"
             )
         before = weight.shape[0]
 
@@ -209,9 +211,10 @@ def _check_network(x: Tensor, weights: Tensors, biases: Tensors, arity: int) -> 
 
 
 def _network(x: Tensor, arity: int, dim: int, parameters: Sequence[Tensor]) -> Tensor:
-    if not transformed() and _is_small(x, arity, parameters) and _who(x, arity, parameters) == "torch":
-        with without_autocast(x.device.type):
-            return _plain(x, arity, dim, *parameters)
+    # under autocast autograd's own products on the way back would have 16 bits
+    followed = transformed() or torch._C._is_any_autocast_enabled()
+    if not followed and _is_small(x, arity, parameters) and _who(x, arity, parameters) == "torch":
+        return _plain(x, arity, dim, *parameters)
     return NETWORK(x, arity, dim, *parameters)
 
 
@@ -294,7 +297,12 @@ FORM = differentiable(_plain_form, _forward_form, _backward_form)
 
 
 def _compiled(x: Tensor, arity: int, dim: int, *parameters: Tensor) -> Tensor:
-    """All parameters in one tensor: an operator's gradient is one for each of its arguments."""
+    """All parameters in one tensor: an operator's gradient is one for each of its arguments.
+
+    What is exported is the formula, which holds all hidden layers: another program has torch's own operators alone.
+    """
+    if exporting():
+        return _plain(x, arity, dim, *parameters)
     widths = [arity, *(len(bias) for bias in parameters[1::2])]
     result: Tensor = OP(x, torch.cat([p.flatten() for p in parameters]), widths, dim)
     return result

@@ -707,33 +707,6 @@ def _linear(z: Any = (2, 3), weight: Any = (4, 3), bias: Any = (4, 3), **setting
     return dac_linear(*(torch.ones(x) if isinstance(x, tuple) else x for x in (z, weight, bias)), **settings)
 
 
-EXPORTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "dense": (lambda: companion.DACLinear(4, 5, "silu"), (2, 3, 4)),
-    "convolution": (lambda: companion.DACConv2d(4, 6, 3, padding=1), (3, 4, 5, 5)),
-    "per weight, before, groups": (
-        lambda: companion.DACConv2d(4, 6, 3, 2, 1, groups=2, pad_order="before", per_weight=True),
-        (3, 4, 6, 5),
-    ),
-    "a function": (lambda: companion.DACConv2d(4, 6, 3, padding=1, activation=nn.PReLU()), (3, 4, 5, 5)),
-}
-
-
-@pytest.mark.usefixtures("fresh_compiler")
-@together("case", EXPORTED)
-def test_it_is_exported_for_any_batch_and_decomposed_into_torchs_own_operators(case: str) -> None:
-    """With the decompositions that the export to ONNX looks into: it knows nothing of ours."""
-    make, shape = EXPORTED[case]
-    layer, (batch, *others) = make(), shape
-    nn.init.normal_(layer.bias)  # type: ignore[arg-type]
-    program = torch.export.export(layer, (torch.randn(shape),), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    table = torch._decomp.get_decompositions([torch.ops.companion.dac_conv2d.default])
-    plain = program.run_decompositions({**torch.export.default_decompositions(), **table})
-    x = torch.randn(batch + 4, *others)
-    for exported in (program, plain):
-        torch.testing.assert_close(exported.module()(x), layer(x), rtol=1e-5, atol=1e-5)
-    assert not [node.target for node in plain.graph.nodes if "companion" in str(node.target)]
-
-
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "integers": (lambda: _linear(z=torch.ones(2, 3, dtype=torch.int64)), TypeError, "z: got dtype torch.int64"),
     "integer weight": (lambda: _conv(weight=torch.ones(6, 4, 3, 3, dtype=torch.int32)), TypeError, "weight: got dtype"),

@@ -91,6 +91,25 @@ def test_the_learned_surface_goes_through_its_moments_and_turns(figure, turn, ti
     assert said(figure.now()) == "one."
 
 
+def _states(page: str, states: torch.Tensor, turn: float, tilt: float) -> None:
+    drawn = svg(page)
+    for k, (a, b, z) in enumerate(states.tolist()):
+        expected = _seen(a, b, z / torch.stack(_moments()).abs().max().item(), turn, tilt)
+        np.testing.assert_allclose(points(drawn[f"corner{k}"])[0], expected, atol=0.02)
+
+
+@pytest.mark.browser
+def test_the_states_of_xor_move_with_the_moment_and_the_surface(figure):
+    states = [torch.rand(4, 3, generator=torch.Generator().manual_seed(k)) * 2 - 1 for k in range(3)]
+    picture = learned_surface(_moments(), ["one.", "two.", "three."], 20, 40, states)
+    _states(picture.html, states[2], 20, 40)
+    figure.show(picture)
+    figure.move(moment=1, turn=-50, tilt=25)
+    _states(figure.now(), states[0], -50, 25)
+    assert "signs equal" in picture.html
+    assert "signs equal" not in learned_surface(_moments(), ["one.", "two.", "three."]).html
+
+
 @pytest.mark.browser
 def test_a_finger_turns_the_surface_and_lets_it_go(figure):
     figure.show(learned_surface(_moments(), ["one.", "two.", "three."]))
@@ -161,6 +180,10 @@ def test_a_button_makes_a_bowl_that_does_not_solve_xor(figure):
         (lambda: learned_surface([torch.zeros(3, 3)], ["a.", "b."]), "said: got 2 sentences for 1 moments"),
         (lambda: learned_surface([torch.zeros(3, 4)], ["a."]), r"got shapes \(3, 4\), allowed are equal squares"),
         (lambda: learned_surface([torch.zeros(3, 3)], ["a."], turn=200.0), "turn must lie in"),
+        (
+            lambda: learned_surface([torch.zeros(3, 3)], ["a."], states=[torch.zeros(4, 2)]),
+            r"states: got shapes \(4, 2\)",
+        ),
     ],
 )
 def test_bad_starts_and_shapes_are_refused(make, message):

@@ -69,9 +69,9 @@ def test_neuron_xor():
     square = separates(lambda x1, x2: (x1 + x2) ** 2)
     return Verdict(
         graded(not able),
-        f"With a rising activation {len(able)} of {len(filters)} filters do it on the corners (±1, ±1), since both "
-        f"diagonals have the same sum; {'yet' if square else 'nor does'} the square of x₁ + x₂, one filter and one "
-        "argument, is 4 or 0 there.",
+        f"Of {len(filters)} weighted sums with a rising activation {len(able)} part the corners (±1, ±1) with equal "
+        f"signs from the others; the square (x₁ + x₂)², which also falls, {'does' if square else 'does not'}: it is 4 "
+        "and 0.",
     )
 
 
@@ -410,8 +410,8 @@ def test_xor_like():
     listed = enumerated([f"{name} ({k:.3g})" for name, k in bent.items()])
     return Verdict(
         graded(all(able), any(able)),
-        f"Bilinear on the corners (±1, ±1), {listed} are negative, but for factors shifts of one another, and "
-        f"{sum(able)} of {len(able)} is XOR there; so is (x₁ + x₂)², of one argument, with curvature 0.",
+        f"Written as quadratics for arguments ±1, {listed} all have negative curvature (in brackets), but only "
+        f"{sum(able)} of {len(able)} solves XOR; (x₁ + x₂)² solves it, too, with curvature 0.",
     )
 
 

@@ -136,11 +136,11 @@ def test_conv_significant():
     found = [p_value(k, total, EVEN) for k, total in READINGS]
     named = {"56 %": chance_untrained("PyTorch's default biases"), "71 %": chance_of_saddle(2)}
     assert all(f"{chance:.0%}".replace("%", " %") == name for name, chance in named.items())
-    other = [f"{p_value(*READINGS[0], chance):.2f} against {name}" for name, chance in named.items()]
+    biased, random = (f"{p_value(*READINGS[0], chance):.2f}" for chance in named.values())
     return Verdict(
         graded(max(found) < SIGNIFICANT, min(found) < SIGNIFICANT),
-        f"19 of 24, 37 and 38 of 48 have p = {found[0]:.4f}, {found[1]:.5f} and {found[2]:.5f}; but 19 of 24 has "
-        f"{enumerated(other)}, the chances of untrained networks with biases and random quadratics.",
+        f"By even odds 19 of 24, 37 and 38 of 48 have p = {found[0]:.4f}, {found[1]:.5f} and {found[2]:.5f}; by the "
+        f"56 % of untrained networks with biases 19 of 24 has {biased}, by the 71 % of random quadratics {random}.",
     )
 
 

@@ -1,0 +1,56 @@
+"""Every layer as torch.export writes it down for another program: for any batch, in torch's own operators.
+
+The export to ONNX begins with this, and it knows no operator of ours. What it does then needs packages that are not
+installed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import companion
+from tests.together import together
+
+IMAGES = (3, 4, 6, 5)
+#: Not here: what is no layer of a network that is used, the loss ARR.
+EXPORTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "APA": (companion.APA, IMAGES),
+    "AGLU, a pair for each channel": (lambda: companion.AGLU(4), IMAGES),
+    "attention": (lambda: companion.SpatialChannelAttention(4, reduction=2), IMAGES),
+    "LA-SiLU": (companion.LASiLU, IMAGES),
+    "LA-HardSiLU": (companion.LAHardSiLU, (3, 7)),
+    "LayerAct": (companion.LayerAct, IMAGES),
+    "DAC, dense": (lambda: companion.DACLinear(4, 5, "silu"), (2, 3, 4)),
+    "DAC, convolution": (lambda: companion.DACConv2d(4, 6, 3, padding=1), (3, 4, 5, 5)),
+    "DAC, per weight, before, groups": (
+        lambda: companion.DACConv2d(4, 6, 3, 2, 1, groups=2, pad_order="before", per_weight=True),
+        IMAGES,
+    ),
+    "DAC, a function": (lambda: companion.DACConv2d(4, 6, 3, padding=1, activation=nn.PReLU()), (3, 4, 5, 5)),
+    "RAA": (lambda: companion.RAA(7), (3, 5, 7)),
+    "RAA, SiLU's gate": (lambda: companion.RAA(4, gate="silu", dim=1), IMAGES),
+    "two arguments": (companion.MultiArgument, (3, 5, 8)),
+    "two arguments, images": (lambda: companion.MultiArgument(dim=1, init="linear"), IMAGES),
+    "a quadratic": (lambda: companion.Quadratic(dim=1), IMAGES),
+    "several biases": (lambda: companion.MultiBias(4, 2), IMAGES),
+    "GDN": (lambda: companion.GDN(4, dim=1), IMAGES),
+}
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@together("case", EXPORTED)
+def test_it_is_exported_for_any_batch_and_decomposed_into_torchs_own_operators(case: str) -> None:
+    make, shape = EXPORTED[case]
+    layer = make().eval()
+    for parameter in layer.parameters():
+        nn.init.uniform_(parameter, 0.1, 0.9)
+    program = torch.export.export(layer, (torch.randn(shape),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    plain = program.run_decompositions(torch.export.default_decompositions())
+    x = torch.randn(shape[0] + 4, *shape[1:])
+    for exported in (program, plain):
+        torch.testing.assert_close(exported.module()(x), layer(x), rtol=1e-5, atol=1e-5)
+        assert not [node.target for node in exported.graph.nodes if "companion" in str(node.target)]
