@@ -596,6 +596,17 @@ def test_no_word_holds_the_number(name: str) -> None:
             lambda z, weight, bias: ((z[:, None] + bias) * weight).sum(-1).relu(),
             "The ReLU stands behind the sum; every connection has its own.",
         ),
+        ("dac-2", lambda z, weight, bias: (z[:, None] + bias).relu().sum(-1), "The weight is missing."),
+        (
+            "dac-2",
+            lambda z, weight, bias: (z @ weight.T + bias.sum(1)).relu(),
+            "That is the usual layer: the ReLU stands behind the sum, with one bias for each receiver.",
+        ),
+        (
+            "dac-2",
+            lambda z, weight, bias: z.relu() @ weight.T + bias.sum(1),
+            "The ReLU sees the signal without its bias.",
+        ),
         (
             "dac-2",
             lambda z, weight, bias: (z + bias[0]).relu() @ weight.T,

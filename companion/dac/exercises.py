@@ -76,7 +76,7 @@ ON_THE_FIRST_PAGE = (
         mistakes={
             "That is the slope where all three wires are on; here one of them is off.": lambda: sum(WEIGHTS),
             "That is the value; asked is the slope.": lambda: _unit(torch.tensor(AT, dtype=torch.float64)).item(),
-            "Those are the wires that are off.": lambda: sum(WEIGHTS) - slope(),
+            "That is the wire that is off.": lambda: sum(WEIGHTS) - slope(),
             "That is the first wire alone; look where the second one begins.": lambda: WEIGHTS[0],
             "That is the second wire alone; the first one is on, too.": lambda: WEIGHTS[1],
             "The signs of the weights are lost.": lambda: WEIGHTS[0] - WEIGHTS[1],
@@ -104,6 +104,13 @@ ON_THE_FIRST_PAGE = (
             ),
             "The receivers share the mean of their biases.": lambda z, weight, bias: F.linear(
                 (z + bias.mean(0)).relu(), weight
+            ),
+            "The weight is missing.": lambda z, weight, bias: _at_connections(z, bias).relu().sum(-1),
+            "That is the usual layer: the ReLU stands behind the sum, with one bias for each receiver.": (
+                lambda z, weight, bias: (F.linear(z, weight) + bias.sum(1)).relu()
+            ),
+            "The ReLU sees the signal without its bias.": (
+                lambda z, weight, bias: F.linear(z.relu(), weight) + bias.sum(1)
             ),
             "The bias is subtracted.": lambda z, weight, bias: dac_linear(z, weight, -bias),
             "The biases are missing.": lambda z, weight, bias: F.linear(z.relu(), weight),

@@ -46,9 +46,10 @@ for (const figure of document.querySelectorAll(".neuron-hinges:not([data-ready])
     figure.querySelector(".usual").setAttribute(
       "d", path(x => Math.max(0, b[0] + whole * x), whole === 0 ? [] : [-b[0] / whole]));
     let slope = 0;
-    const words = [0, 1, 2].sort((i, j) => b[j] - b[i]).map(j => {
-      slope += w[j];
-      return ` ${number(slope, 1)} right of ${number(-b[j], 1)}`;
+    // wires with one kink in common are one step
+    const words = [...new Set(b)].sort((p, q) => q - p).map(bias => {
+      slope += w.reduce((sum, weight, j) => sum + (b[j] === bias ? weight : 0), 0);
+      return ` ${number(slope, 1)} right of ${number(-bias, 1)}`;
     });
     figure.querySelector(".said").textContent = "Slope of the unit: 0 at first, then" + words.join(",") + ".";
   };"""
@@ -61,6 +62,7 @@ for (const figure of document.querySelectorAll(".neuron-hinges:not([data-ready])
 _HINGES = (
     ("a tent", (1.0, -2.0, 1.0), (1.0, 0.0, -1.0)),
     ("a ramp", (1.0, -1.0, 0.0), (1.0, -1.0, 0.0)),
+    ("up, level, down", (1.0, -1.0, -1.0), (1.0, 0.0, -1.0)),
     ("|x|, from −3 on", (3.0, -4.0, 2.0), (4.0, 3.0, 0.0)),
     ("x, from −3 on", (-3.0, 4.0, 0.0), (4.0, 3.0, 0.0)),
     ("ReLU", (1.0, 0.0, 0.0), (0.0, 0.0, 0.0)),
@@ -132,8 +134,8 @@ def moving_hinges(weights: Sequence[float] = (1.0, -2.0, 1.0), biases: Sequence[
 def _slopes(weights: Sequence[float], biases: Sequence[float]) -> str:
     """What is said below the drawing."""
     slope, words = 0.0, []
-    for b, w in sorted(zip(biases, weights, strict=True), key=lambda wire: -wire[0]):
-        slope += w
+    for b in sorted(set(biases), reverse=True):  # wires with one kink in common are one step
+        slope += sum(w for w, own in zip(weights, biases, strict=True) if own == b)
         words.append(f" {_tenth(slope)} right of {_tenth(-b)}")
     return f"Slope of the unit: 0 at first, then{','.join(words)}."
 

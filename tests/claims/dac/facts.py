@@ -9,7 +9,7 @@ from statistics import NormalDist, mean
 from typing import Any, NamedTuple
 
 from companion import results
-from companion.analysis import Comparison
+from companion.analysis import Comparison, holm
 from companion.dac.experiments import comparisons
 from tests.claims.form import Run, Verdict, by_severity, detected, enumerated, not_tested, with_interval
 
@@ -204,17 +204,33 @@ def judged(
     """What a run makes of a claim that differences are below (−1) or above (+1) zero, by about so much as claimed; None
     where the paper has no number. ``size`` stands before that number; ``evidence`` ends no sentence."""
     best, worst = (scale * extreme([each.detectable for each in found]) for extreme in (min, max))
-    if run.smaller and claimed is not None and best > claimed:
+    out = 0 if claimed is None else ruled_out(found, sign * claimed / scale)
+    if run.smaller and claimed is not None and best > claimed and 2 * out <= len(found):
         return blind(f"{evidence}; only {best:.2g} would show, not {size} {claimed:.2g}.")
     signs = [each.sign() for each in found]
+    excluded = f"; {size} {claimed:.2g} is ruled out at {out}" if out else ""
     return run.judge(
-        f"{evidence}.",
+        f"{evidence}{excluded}.",
         shown=signs.count(sign),
         against=signs.count(-sign),
         of=len(signs),
         power=detected(found, unit, scale),
-        could_see=claimed is not None and worst <= claimed,
+        could_see=claimed is not None and (worst <= claimed or 2 * out > len(found)),
     )
+
+
+def ruled_out(found: Sequence[Comparison[Any]], effect: float) -> int:
+    """How many of some comparisons clearly fall short of an effect, corrected for their number."""
+    from scipy import stats
+
+    p_values = []
+    for each in found:
+        freedom = each.difference.n - 1
+        error = each.difference.half_width / stats.t.ppf(1 - SIGNIFICANT / 2, freedom)
+        away = (effect - each.difference.mean) * math.copysign(1, effect)
+        t = away / error if error else math.copysign(math.inf, away)
+        p_values.append(2 * float(stats.t.sf(t, freedom)) if away > 0 else 1.0)
+    return sum(p < SIGNIFICANT for p in holm(p_values))
 
 
 def blind(evidence: str) -> Verdict:

@@ -81,7 +81,7 @@ def sgemm(kind: str, sign: int, low: float = 0, high: float = math.inf, claimed:
     families = f" (corrected for {found[0].size} comparisons) or {alone} (for these {len(found)})"
     text = (
         f"SGEMM, {run.settings['train_size']:,} rows, {found[0].difference.n} seeds: {CHANGED[kind]} {moved(means)} "
-        f"at {len(found)} widths ({widths(found)}), clearly at {clear}{families if alone != clear else ''}"
+        f"at {len(found)} widths ({widths(found)}), clearly at {clear or 'none'}{families if alone != clear else ''}"
     )
     return judged(run, found, text, sign=sign, claimed=claimed, unit="nats")
 

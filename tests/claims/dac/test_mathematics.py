@@ -623,7 +623,8 @@ def interval_gaps() -> tuple[float, float]:
 
 @matters(
     "dac-theorem-1",
-    "One DAC unit with k copies of its input and 2k parameters is all continuous functions of k linear pieces.",
+    "One DAC unit with k copies of its input and 2k parameters can represent every continuous function of k linear "
+    "pieces.",
     "Appendix C.2, Theorem C.1",
     chapter=THEOREM,
     turned_by=swap(unit=lambda weights, biases, inputs: -1.0),
@@ -636,9 +637,8 @@ def test_theorem_1():
     same, reaches = found == list(sizes), any(left)
     return Verdict(
         graded(same and reaches, same or reaches),
-        f"Units with 2 and 5 copies have {found[1]} and {found[3]} pieces and are 0 far left, unlike f(x) = x; on an "
-        "interval k copies give these functions up to a constant, k + 1 exactly "
-        f"({at_most(max(interval_gaps()))} off).",
+        f"A unit is 0 far left, unlike f(x) = x; 2 and 5 copies make {found[1]} and {found[3]} pieces; on an interval "
+        f"k copies give every such function but for a constant, k + 1 exactly ({at_most(max(interval_gaps()))} off).",
     )
 
 

@@ -336,9 +336,9 @@ def test_not_by_size():
     )
     better, of = ([sum(gap > 0 for gap in gaps) for gaps in (operations, parameters)], len(operations))
     return not_tested(
-        f"No baseline is widened; against deeper ones, interpolated at DAC's size in Table 1, DAC has the lower error "
-        f"in {better[0]} of {of} cases by operations and {better[1]} by parameters.",
-        "Baselines of about 5 % more channels, with as many parameters as the DACs, on the same folds would decide it.",
+        f"The paper widens no baseline; against deeper ones of Table 1, interpolated to DAC's size, DAC has the lower "
+        f"error in {better[0]} of {of} networks by operations and in {better[1]} by parameters.",
+        "Baselines of about 5 % more channels, with as many parameters as the DACs, would decide it.",
     )
 
 
@@ -376,8 +376,8 @@ def test_in_favour():
     better = len(rows) - len(others)
     return Verdict(
         graded((better, len(rows)) == (said, of)),
-        f"In Table 1 DAC is ahead in {better} of {len(rows)}, but not for {enumerated(others)}; the text means another "
-        "estimate of the error, of which no numbers are printed.",
+        f"In Table 1 DAC is ahead in {better} of {len(rows)}, but not for {enumerated(others)} (the paper's text "
+        "counts by another estimate of the error, and prints no numbers of it).",
     )
 
 
