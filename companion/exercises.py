@@ -66,6 +66,8 @@ class Exercise:
         What such an expression may have, in words.
     tolerance : float
         The largest difference from the right answer, as a share of its largest element.
+    differentiable : bool
+        Whether the gradient of the answer's sum must be right, too.
     """
 
     id: str
@@ -75,6 +77,7 @@ class Exercise:
     evaluate: Callable[..., Any] | None = None
     names: str = ""
     tolerance: float = 1e-5
+    differentiable: bool = False
 
     @property
     def parameters(self) -> list[str]:
@@ -163,12 +166,41 @@ def _fault_of(
             return _known_mistake(exercise, points, found) or _exchanged(exercise, function, points, wanted) or fault
         found.append(_as_tensor(value).double().reshape(right.shape))
     if _equal(found, wanted, exercise.tolerance):
-        return None
+        return _fault_of_gradient(exercise, function, points) if exercise.differentiable else None
     return (
         _known_mistake(exercise, points, found)
         or _exchanged(exercise, function, points, wanted)
         or _wrong_values(exercise, points, found, wanted)
     )
+
+
+def _fault_of_gradient(
+    exercise: Exercise, function: Callable[..., Any], points: Sequence[tuple[Any, ...]]
+) -> str | None:
+    """What is wrong with the gradient of an answer whose values are right."""
+    for point in points:
+        one, other = (_gradients(each, point) for each in (function, exercise.reference))
+        if one is None:
+            return "Its values are right, and it has no gradient: compute with torch, and detach nothing."
+        if any(bool((a.isnan() & ~b.isnan()).any()) for a, b in zip(one, other or [], strict=True)):
+            return (
+                "Its values are right, and its gradient is NaN: what does not count has to leave before the "
+                "computation, and not only its result."
+            )
+        if not _equal(one, other or [], exercise.tolerance):
+            return "Its values are right, and its gradient is not."
+    return None
+
+
+def _gradients(function: Callable[..., Any], point: tuple[Any, ...]) -> list[Tensor] | None:
+    """Of the sum of a function, by its floating arguments; None where autograd does not see it."""
+    given = _copies(point)
+    floating = [each.requires_grad_() for each in given if isinstance(each, Tensor) and each.is_floating_point()]
+    value = function(*given)
+    if not (isinstance(value, Tensor) and value.requires_grad):
+        return None
+    gradients = torch.autograd.grad(value.sum(), floating, allow_unused=True, materialize_grads=True)
+    return list(gradients)
 
 
 def _exchanged(
@@ -411,7 +443,7 @@ def _where(names: Sequence[str], points: Sequence[tuple[Any, ...]], chosen: Sequ
         of_chosen = {constant for constant, is_chosen in zip(constants, chosen, strict=True) if is_chosen}
         others = {constant for constant, is_chosen in zip(constants, chosen, strict=True) if not is_chosen}
         if len(of_chosen) == 1 and None not in of_chosen and not of_chosen & others:
-            told.append(f"{name} is {of_chosen.pop():g}")
+            told.append(f"{name} is {of_chosen.pop():zg}")
     # several that go together at the points tried: which of them matters cannot be told
     return f" where {' and '.join(told)}" if told else f" at {sum(chosen)} of the {len(points)} points tried"
 

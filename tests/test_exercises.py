@@ -783,6 +783,22 @@ def test_no_word_holds_the_number(name: str) -> None:
             "Zero times NaN is NaN: choose with torch.where, do not multiply.",
         ),
         ("layeract-derivation-3", lambda y, valid: la_silu(y, dims=-1), "The padding is not zero."),
+        (
+            "layeract-derivation-3",
+            lambda y, valid: torch.where(valid[..., None], la_silu(y, dims=-1), 0.0),
+            "Its values are right, and its gradient is NaN: what does not count has to leave before the computation, "
+            "and not only its result.",
+        ),
+        (
+            "layeract-derivation-3",
+            lambda y, valid: padded(y.detach(), valid),
+            "Its values are right, and it has no gradient: compute with torch, and detach nothing.",
+        ),
+        (
+            "layeract-derivation-3",
+            lambda y, valid: padded((y + y.detach()) / 2, valid),
+            "Its values are right, and its gradient is not.",
+        ),
         ("layeract-derivation-3", lambda valid, y: padded(y, valid), f"{CHANGED} y and valid."),
         ("layeract-derivation-3", lambda y: y, "It does not take 2 arguments; asked is a function of (y, valid)."),
         ("layeract-derivation-3", lambda y, valid: 2 * padded(y, valid), "It is twice as large as it should be."),

@@ -269,6 +269,7 @@ ON_THE_SECOND_PAGE = (
                 valid[..., None], y, 0.0
             ),
         },
+        differentiable=True,
     ),
     Exercise(
         "layeract-derivation-4",
