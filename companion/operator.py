@@ -186,8 +186,8 @@ def transformed() -> bool:
 
 def exporting() -> bool:
     """Whether torch.export is looking: it wants one graph, and breaks none."""
-    # torch 2.4 cannot be asked
-    return COMPILES and torch.compiler.is_exporting()
+    # torch 2.4 cannot be asked, and the function that asks says True to every compiler in torch 2.11
+    return COMPILES and torch.compiler._is_exporting_flag
 
 
 _PROXY, _FUNCTIONAL = torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FUNCTIONAL

@@ -17,7 +17,7 @@ PREFIX = "application/papermill.record/"
 
 
 def glue(**values: Any) -> None:
-    """Make values available to the prose of the same page: {glue:text}`name`, with a format {glue:text}`name:.2f`.
+    """Make values available to the prose of the same page: ``{glue:text}`name```, formatted ``{glue:text}`name:.2f```.
 
     The values are outputs of their cell, compared like all others: a stale number fails a test. A number that
     processors compute differently is glued as text, ``f"{gap:.2f}"``, or its cell declares a tolerance.
@@ -34,8 +34,8 @@ def glue(**values: Any) -> None:
 
     Examples
     --------
-    In a cell ``glue(seeds=5, gain="0.3 points")``, in a sentence: With {glue:text}`seeds` seeds we gained
-    {glue:text}`gain`.
+    In a cell ``glue(seeds=5, gain="0.3 points")``, in a sentence ``With {glue:text}`seeds` seeds we gained
+    {glue:text}`gain`.``
     """
     from IPython.display import display  # type: ignore[attr-defined,unused-ignore]
 

@@ -6,11 +6,13 @@ import copy
 import threading
 from itertools import pairwise, product
 from math import floor, prod
+from typing import Any
 
 import pytest
 import torch
 import torchvision
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -479,12 +481,19 @@ def test_free_functions_are_free_by_whatever_name() -> None:
     assert (counted.flops, counted.unknown) == (0, ())
 
 
-def test_torch_counts_an_exported_convolution_by_the_same_closed_form() -> None:
+def test_torch_counts_the_compilers_operator_by_the_same_closed_form() -> None:
     layer = DACConv2d(4, 8, 3, padding=1, stride=2, pad_order="before")
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(graph: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
     x = torch.randn(3, 4, 11, 13)
-    exported = torch.export.export(layer, (x,)).module()
+    with torch.no_grad():
+        torch.compile(layer, backend=aot_autograd(fw_compiler=keep))(x)
     with FlopCounterMode(display=False) as counter:
-        exported(x)
+        graphs[0](*layer.parameters(), x)
     one = dac_conv2d_flops(4, 8, image=(11, 13), pad_order="before", **described(layer))
     assert counter.get_flop_counts()["Global"] == {torch.ops.companion.dac_conv2d: 3 * one}
 

@@ -657,11 +657,8 @@ def test_a_function_breaks_the_graph_and_says_so_when_it_must_not() -> None:
     torch.testing.assert_close(torch.compile(function, backend="aot_eager")(*operands), function(*operands))
     torch._dynamo.reset()
     whole = torch.compile(function, fullgraph=True, backend="aot_eager")
-    if torch.__version__.startswith("2.11."):  # it says of fullgraph=True that this is an export, which gets one graph
-        torch.testing.assert_close(whole(*operands), function(*operands))
-    else:
-        with pytest.raises(torch._dynamo.exc.Unsupported, match="dac_with_a_function"):
-            whole(*operands)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="dac_with_a_function"):
+        whole(*operands)
 
 
 @pytest.mark.usefixtures("fresh_compiler")
