@@ -369,6 +369,11 @@ def _wrong_values(
             return f"It is one too {'large' if difference > 0 else 'small'}."
     right = [bool(_close(a, b, exercise.tolerance).all()) for a, b in zip(found, wanted, strict=True)]
     if any(right):
+        silent = [not bool(one.any()) and not fits for one, fits in zip(found, right, strict=True)]
+        if all(fits or none for fits, none in zip(right, silent, strict=True)):
+            tiny = all(bool((one.abs() < 1e-20).all()) for one, none in zip(wanted, silent, strict=True) if none)
+            underflow = ": does a factor underflow, or its inverse overflow?" if tiny else "."
+            return f"It is zero{where(silent)}, and right elsewhere{underflow}"
         return f"It is right{where(right)}, and wrong elsewhere."
     if close:
         return "It is near and not exact: was something rounded or approximated?"

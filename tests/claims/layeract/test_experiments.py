@@ -36,11 +36,12 @@ MEAN, Y_MEAN, DEVIATION, Y_DEVIATION, GAIN = (
 )
 MEASURES = (*EPOCHS, *MEAN, *Y_MEAN, *DEVIATION, *Y_DEVIATION, *GAIN)
 ACCURACIES = ("accuracy_clean", *(f"accuracy_{name}" for name in CORRUPTIONS))
+PAIRS = f"pairs ({len(LAYER_LEVEL)} × {len(ELEMENT_LEVEL)} functions, 2 noises)"
 ON_INPUT = (
-    "clearly less in {0.lower} and more in {0.higher} of {0.of} comparisons with noise on the layer's input "
-    "(zero-mean: {1.lower} and {1.higher})"
+    f"clearly less in {{0.lower}} and more in {{0.higher}} of {{0.of}} {PAIRS} with noise on the layer's input "
+    "(zero-mean: {1.lower}, {1.higher})"
 )
-ON_IMAGES = ", and in {2.lower} and {2.higher} of {2.of} with noise on images (zero-mean: {3.lower} and {3.higher})."
+ON_IMAGES = ", and {2.lower} and {2.higher} with noise on images (zero-mean: {3.lower}, {3.higher})."
 
 
 def lowered(*measures: str):
@@ -145,8 +146,8 @@ def test_mnist_variance():
 )
 def test_mnist_inherent():
     # Noise on the layer's input is equal for all, and a gain is what is left without the input's own fluctuation.
-    gains = ", but in {2.lower} and {2.higher} of {2.of} per unit of input fluctuation with noise on images."
-    evidence = f"LayerAct functions fluctuate {ON_INPUT}{gains}"
+    gains = ", but {2.lower} and {2.higher} per unit of input fluctuation under image noise."
+    evidence = f"LayerAct fluctuates {ON_INPUT}{gains}"
     return lower(evidence, "fluctuation, or in its ratio to the input's,", Y_MEAN, Y_MEAN[:1], GAIN)
 
 

@@ -682,7 +682,8 @@ def test_bound_can():
 
 @claim(
     "layeract-terms",
-    "Change and sum of the scales are “bound to be lower” with LayerAct than with element-level functions.",
+    "Change and sum of the scales, its gates, which bound the fluctuation, are “bound to be lower” with LayerAct than "
+    "with element-level functions.",
     "Section 3.3",
     severity="fatal",
     chapter="mechanisms/layeract",
