@@ -27,6 +27,16 @@ def grouped(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.conv2d(y, weight, None, 1, weight.shape[2] // 2, 1, n)
 
 
+def usual_linear(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A bias for each input: the layer of a multilayer perceptron, which is another function."""
+    return F.linear(torch.relu(z + bias[0]), weight)
+
+
+def usual_conv2d(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A bias for each input channel: the usual convolution."""
+    return F.conv2d(torch.relu(z + bias[0, :, None, None]), weight, padding="same")
+
+
 def linear_tensors(size: Shape) -> tuple[Shape, ...]:
     """Samples, inputs, outputs → z, weight, bias, f."""
     N, m, n = size
@@ -66,6 +76,7 @@ SUBJECTS = (
             Competitor("published", broadcast),
             Competitor("companion, compiled", dac_linear, compiled=True),
             Competitor("published, compiled", broadcast, compiled=True),
+            Competitor("usual layer", usual_linear),
         ),
         linear_sizes,
         tensors=linear_tensors,
@@ -79,6 +90,7 @@ SUBJECTS = (
             Competitor("published", grouped),
             Competitor("companion, compiled", conv2d, compiled=True),
             Competitor("published, compiled", grouped, compiled=True),
+            Competitor("usual layer", usual_conv2d),
         ),
         conv_sizes,
         tensors=conv_tensors,

@@ -64,6 +64,27 @@ __device__ __forceinline__ uint2 four_at(const T* address) {
     return *reinterpret_cast<const uint2*>(address);
 }
 
+// What a lane holds of 16 input channels: of its pixels, and of the biases and weights of its outputs.
+struct Factors {
+    uint2 z[strips], minus_b[outputs_at_once];
+    uint4 w[outputs_at_once];
+};
+
+// sum += w max(z, -b): one maximum for the nine positions of the kernel, which are rows of the matrix w.
+template <typename T>
+__device__ __forceinline__ void accumulate(float (&sum)[outputs_at_once][strips][4], const Factors& with) {
+#pragma unroll
+    for (int o = 0; o < outputs_at_once; ++o) {
+        const unsigned w[4] = {with.w[o].x, with.w[o].y, with.w[o].z, with.w[o].w};
+#pragma unroll
+        for (int s = 0; s < strips; ++s) {
+            const unsigned active[2] = {packed_max<T>(with.z[s].x, with.minus_b[o].x),
+                                        packed_max<T>(with.z[s].y, with.minus_b[o].y)};
+            multiply_add<T>(sum[o][s], w, active);
+        }
+    }
+}
+
 // Two outputs at `useful` flat pixels from `first` on.
 template <typename T>
 __device__ __forceinline__ void conv3x3_outputs(const T* z, const uint4* weight, const T* minus_bias,
@@ -84,10 +105,6 @@ __device__ __forceinline__ void conv3x3_outputs(const T* z, const uint4* weight,
         }
     }
 
-    struct Factors {
-        uint2 z[strips], minus_b[outputs_at_once];
-        uint4 w[outputs_at_once];
-    };
     const int blocks = of.channels / 16;
     const T* from_z = z + (static_cast<int64>(first) + warp * strips * strip + group) * 16 + place * 4;
     const int64 first_factor = static_cast<int64>(first_output) * blocks;
@@ -105,28 +122,16 @@ __device__ __forceinline__ void conv3x3_outputs(const T* z, const uint4* weight,
         from_w += outputs_at_once * warp_size;
         from_b += outputs_at_once * 16;
     };
-    const auto compute = [&](const Factors& with) {
-#pragma unroll
-        for (int o = 0; o < outputs_at_once; ++o) {
-            const unsigned w[4] = {with.w[o].x, with.w[o].y, with.w[o].z, with.w[o].w};
-#pragma unroll
-            for (int s = 0; s < strips; ++s) {
-                const unsigned active[2] = {packed_max<T>(with.z[s].x, with.minus_b[o].x),
-                                            packed_max<T>(with.z[s].y, with.minus_b[o].y)};
-                multiply_add<T>(sum[o][s], w, active);
-            }
-        }
-    };
     // the next block of channels is loaded while one is computed
     Factors even, odd;
     load(even);
 #pragma unroll 1
     for (int block = 0; block < blocks; block += 2) {
         if (block + 1 < blocks) load(odd);
-        compute(even);
+        accumulate<T>(sum, even);
         if (block + 1 == blocks) break;
         if (block + 2 < blocks) load(even);
-        compute(odd);
+        accumulate<T>(sum, odd);
     }
 
     // to shared memory
