@@ -1004,6 +1004,12 @@ def test_no_word_holds_the_number(name: str) -> None:
             "The sums go down the columns; a row is what lies along the last dimension.",
         ),
         ("kernels-3", lambda y: None, "It returns None: is there a return?"),
+        ("kernels-3", lambda y: _over_its_sum((y - y[:, :1]).exp()), "It is NaN at 1 of the 8 points tried."),
+        (
+            "kernels-3",
+            lambda y: torch.where(torch.arange(y.shape[1]) < 64, softmax(y), math.nan),
+            "It is NaN at 2 of the 8 points tried.",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(name: str, answer: Any, words: str) -> None:

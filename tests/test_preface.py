@@ -119,20 +119,18 @@ def test_the_gate_keeps_what_it_promises_in_part() -> None:
 @says(
     "4. {doc}`A threshold that listens to the whole layer <mechanisms/dnrt>` (DNRT).",
     "In perceptrons on MNIST it was no more accurate.",
-    "In two trainings of a small vision transformer its loss on responses added 0.4 to 3.9 points, and its threshold "
-    "alone nothing clear.",
+    "In two trainings of a small vision transformer its loss on responses was clearly ahead in 4 of 5 comparisons, by "
+    "2.7 to 3.9 points, and its threshold alone in none.",
 )
 def test_the_threshold_added_nothing_clear_and_its_loss_some_points() -> None:
     assert status("dnrt-experiment-mnist") == "does not hold"
     assert all(each.sign() <= 0 for each in of_responses(results.load("dnrt-mnist")))
     trainings = [{each.key: each for each in of_responses(results.load(f"dnrt-{name}"))} for name in TRANSFORMERS]
-    gains = [
-        100 * each.difference.mean
-        for found in trainings
-        for each in found.values()
-        if each.key in (("relu+arr", "relu"), ("gelu+arr", "gelu"), ("dnrt", "raa"))
-    ]
-    assert re.findall(r"added ([\d.]+) to ([\d.]+) points", FOUND) == [(f"{min(gains):.1f}", f"{max(gains):.1f}")]
+    halves = ("relu+arr", "relu"), ("gelu+arr", "gelu"), ("dnrt", "raa")
+    asked = [each for found in trainings for each in found.values() if each.key in halves]
+    gains = [100 * each.difference.mean for each in asked if each.sign() > 0]
+    printed = re.findall(r"ahead in (\d) of (\d) comparisons, by ([\d.]+) to\s+([\d.]+) points", FOUND)
+    assert printed == [(str(len(gains)), str(len(asked)), f"{min(gains):.1f}", f"{max(gains):.1f}")]
     assert [found["raa", "gelu"].sign() for found in trainings] == [0, 0]
 
 

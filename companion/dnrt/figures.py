@@ -386,7 +386,7 @@ def neurons() -> Picture:
         )
         axes.set_title(f"A weak pulse {title}")
         axes.set_ylabel("potential")
-    rows[0].legend(loc="upper left", ncols=2)
+    rows[0].legend(loc="upper left")
     rows[1].set(xlabel="time, ms", xlim=(0, _END))
     return picture(
         figure,

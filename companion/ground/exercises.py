@@ -38,9 +38,11 @@ def _touched(stride: int, size: int = FLOAT) -> int:
 
 
 def rows() -> Iterator[tuple[Tensor]]:
-    """y (rows, d) in float32: d below, at and above a warp; the second around 1000, the third around −200."""
-    for seed, (shape, centre) in enumerate([((3, 40), 0.0), ((2, 33), 1000.0), ((5, 45), -200.0), ((4, 32), 1.0)]):
+    """y (rows, d) in float32: d from 1 to all that registers hold; around numbers far from 0, and one row over 1000."""
+    around = {(3, 40): 0.0, (2, 33): 1000.0, (5, 45): -200.0, (4, 32): 1.0, (2, 31): 0.0, (1, 1): 0.0, (1, 1024): -2e4}
+    for seed, (shape, centre) in enumerate(around.items()):
         yield (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + centre,)
+    yield (torch.linspace(0, 1000, 1000).expand(2, -1).clone(),)
 
 
 def softmax(y: Tensor) -> Tensor:

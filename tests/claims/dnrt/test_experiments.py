@@ -207,7 +207,7 @@ def test_relevance():
 def test_focused():
     verdicts = [
         between("dnrt-mnist", [("dnrt hidden", "raa"), ("dnrt output", "raa")], "within"),
-        between("dnrt-ablation", [("dnrt", "raa")], "within"),
+        between("dnrt-ablation", [("dnrt", "raa"), ("relu+arr", "relu"), ("gelu+arr", "gelu")], "within"),
     ]
     judged = [each for found in verdicts for each in found]
     listed = [with_interval(each.difference, 1, 100.0) for each in judged]
@@ -215,8 +215,8 @@ def test_focused():
     run = run_of("dnrt-mnist")
     assert run is not None
     return replace(run, smaller=True).judge(
-        "In points, ARR changes the share of variance within classes, in a perceptron on MNIST by "
-        f"{listed[0]} (on the hidden layer) or {listed[1]} (on the logits), in a small ViT by {listed[2]}.",
+        f"In points, ARR changes the share of variance within classes by {listed[0]} (MNIST, hidden layer), "
+        f"{listed[1]} (MNIST, logits) and in a ViT by {enumerated(listed[2:])} (RAA, ReLU, GELU).",
         shown=signs.count(1),
         against=signs.count(-1),
         of=len(signs),
