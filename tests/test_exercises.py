@@ -1004,6 +1004,14 @@ def test_no_word_holds_the_number(name: str) -> None:
             "The sums go down the columns; a row is what lies along the last dimension.",
         ),
         ("kernels-3", lambda y: None, "It returns None: is there a return?"),
+        ("kernels-3", lambda y: y.clone(), "That is y itself: the kernel still copies."),
+        (
+            "kernels-3",
+            lambda y: _over_its_sum(
+                (y - torch.stack([y[:, j % 32 :: 32].amax(-1) for j in range(y.shape[1])], 1)).exp()
+            ),
+            "Each lane subtracts a maximum of its own: the maxima of the lanes have to meet, too.",
+        ),
         ("kernels-3", lambda y: _over_its_sum((y - y[:, :1]).exp()), "It is NaN at 1 of the 8 points tried."),
         (
             "kernels-3",

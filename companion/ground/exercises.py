@@ -66,6 +66,15 @@ def _lane_by_lane(y: Tensor) -> Tensor:
     return of_lanes
 
 
+def _own_maximum(y: Tensor) -> Tensor:
+    """Each lane subtracts the largest of its own elements; the sum is over all lanes."""
+    powers = torch.empty_like(y)
+    for lane in range(min(WARP, y.shape[1])):
+        of_lane = y[:, lane::WARP]
+        powers[:, lane::WARP] = torch.exp(of_lane - _largest(of_lane))
+    return powers / powers.sum(-1, keepdim=True)
+
+
 def _filled_up(y: Tensor) -> Tensor:
     """With zeros to 1024 elements, as many as the registers hold."""
     return softmax(torch.nn.functional.pad(y, (0, 1024 - y.shape[1])))[:, : y.shape[1]]
@@ -111,6 +120,8 @@ EXERCISES = (
                 _filled_up
             ),
             "Each lane divides by a sum of its own: the sums of the lanes have to meet.": _lane_by_lane,
+            "Each lane subtracts a maximum of its own: the maxima of the lanes have to meet, too.": _own_maximum,
+            "That is y itself: the kernel still copies.": lambda y: y,
             "That is e to the power y − M; its sum is still to be divided by.": lambda y: torch.exp(y - _largest(y)),
             "That is the softmax's logarithm.": lambda y: torch.log_softmax(y, -1),
             "The sums go down the columns; a row is what lies along the last dimension.": (
