@@ -901,7 +901,7 @@ FAULTS: dict[str, tuple[kernel.Kernels, dict[str, str]]] = {
     "a shift too far": (CONV3X3, {"i + p / 3 * of.pitch.d + p % 3": "i + p / 3 * of.pitch.d + p % 2"}),
     "a pixel too many": (CONV3X3, {"useful = pixels - 2 * of.pitch.d - 2": "useful = pixels - 2 * of.pitch.d - 1"}),
     "a cut not seen": (CONV3X3, {"at.x_in_cut >= of.columns": "at.x_in_cut > of.columns"}),
-    "the same inputs twice": (CONV3X3, {"        compute(odd);": "        compute(even);"}),
+    "the same inputs twice": (CONV3X3, {"        accumulate<T>(sum, odd);": "        accumulate<T>(sum, even);"}),
     "an odd block too many": (CONV3X3, {"        if (block + 1 == blocks) break;\n": ""}),
     "no constant": (CONV3X3, {"= of_output[group], lower": "= 0 * of_output[group], lower"}),
     "the first group's weights": (CONV, {"return group * of.outputs": "return 0 * group * of.outputs"}),
