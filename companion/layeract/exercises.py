@@ -381,6 +381,9 @@ ON_THE_THIRD_PAGE = (
         chunks,
         mistakes={
             "The means are averaged without their lengths.": _unweighted,
+            "The means are averaged without their lengths, and their spread is missing from the variance.": (
+                lambda mean, squares, length: torch.stack([mean.mean(), squares.sum() / length.sum()])
+            ),
             "The chunks' means differ, and that is missing from the variance.": lambda mean, squares, length: _but(
                 joined(mean, squares, length), squares.sum() / length.sum()
             ),

@@ -72,6 +72,7 @@ def against(key: Sequence[str]) -> str:
     """Whom it was compared with, and under what condition."""
     other, *condition = key[1:]
     names = {name: name.upper() for name in ("relu", "gelu", "gdn", "raa", "elu", "selu")}
+    names["extra gelu"] = "the extra layer"
     return f" against {names.get(other, other)}" + "".join(f" at {each}" for each in condition)
 
 
