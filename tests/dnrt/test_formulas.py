@@ -51,7 +51,10 @@ def instances(formula: symbolic.Formula, count: int) -> list[tuple[Any, ...]]:
 
 
 def is_zero(difference: Any) -> bool:
-    difference = difference.doit().replace(sympy.Abs, lambda each: sympy.Abs(sympy.factor(each)))
+    difference = difference.doit()
+    if sympy.expand(difference) == 0:
+        return True
+    difference = difference.replace(sympy.Abs, lambda each: sympy.Abs(sympy.factor(each)))
     if difference.has(sympy.Abs):  # of two that differ, simplify would look for ever
         return bool(sympy.cancel(difference) == 0)
     return bool(sympy.simplify(difference.rewrite(sympy.erf)) == 0)
