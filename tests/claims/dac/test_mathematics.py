@@ -637,8 +637,8 @@ def test_theorem_1():
     same, reaches = found == list(sizes), any(left)
     return Verdict(
         graded(same and reaches, same or reaches),
-        f"A unit is 0 far left, unlike f(x) = x; 2 and 5 copies make {found[1]} and {found[3]} pieces; on an interval "
-        f"k copies give every such function but for a constant, k + 1 exactly ({at_most(max(interval_gaps()))} off).",
+        f"Far left a unit is 0, unlike f(x) = x; on an interval k copies ({found[1]} pieces for 2, {found[3]} for 5) "
+        f"reach every such function up to a constant, and k + 1 reach it ({at_most(max(interval_gaps()))} off).",
     )
 
 
