@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
@@ -151,7 +152,9 @@ def test_there_are_three_places_to_run_it() -> None:
 
 @says("`pip install .` needs nothing but PyTorch:")
 def test_the_package_needs_nothing_but_torch() -> None:
-    assert [line.partition(">=")[0] for line in PROJECT["dependencies"]] == ["torch"]
+    needed = {line.partition(">=")[0] for line in PROJECT["dependencies"]}
+    assert needed == {"torch", "filelock"}
+    assert any(line.startswith("filelock") for line in requires("torch") or []), "then it is nothing new"
     assert [step.name for step in lanes.lanes("wheel")] == ["environment", "build", "install", "example"]
 
 

@@ -32,8 +32,6 @@ def test_the_conda_environment_takes_everything_but_python_from_pyproject():
     *extra, project = pip["pip"]
     assert project == "-e .[book,gpu]"
     assert {Requirement(line).name for line in extra} == {"jupyterlab", "jupyterlab-myst"}
-    declared = {Requirement(line).name for lines in PROJECT["optional-dependencies"].values() for line in lines}
-    assert not declared & {Requirement(line).name for line in extra}
 
 
 def test_each_extra_for_a_gpu_brings_one_cupy_on_linux():
