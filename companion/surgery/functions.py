@@ -141,29 +141,28 @@ def _codes(module: nn.Module) -> Iterator[tuple[CodeType, list[tuple[str, Any]]]
     """
     kind = type(module)
     library = kind.__module__.partition(".")[0]
-    waiting: list[Any] = [kind.forward, *filter(inspect.isfunction, _own(module))]
+    waiting: list[Any] = [kind.forward, *_own(module)]
     seen = set[Any]()
     while waiting:
-        function = inspect.unwrap(waiting.pop())
-        if function in seen or not inspect.isfunction(function):
+        function = waiting.pop()
+        function = inspect.unwrap(function) if callable(function) else None
+        if not inspect.isfunction(function) or function in seen:
             continue
         seen.add(function)
-        # what every module has is no way to activations
-        known = {name: thing for name, thing in function.__globals__.items() if not hasattr(nn.Module, name)}
         codes = [function.__code__]
         for code in codes:
             codes.extend(const for const in code.co_consts if isinstance(const, CodeType))
-            named = [(name, known.get(name)) for name in code.co_names]
-            named += [(name, getattr(kind, name, None)) for name in code.co_names if not hasattr(nn.Module, name)]
-            named += [("", cell.cell_contents) for cell in function.__closure__ or () if _is_filled(cell)]
-            yield code, named
-            for name, thing in named:
-                methods = getattr(kind, name, None) is thing
-                waiting.extend(f for f in _contained(thing) if methods or _is_of(library, f))
+            # what every module has is no way to activations
+            methods = [(n, getattr(kind, n)) for n in code.co_names if hasattr(kind, n) and not hasattr(nn.Module, n)]
+            known = [(n, function.__globals__[n]) for n in code.co_names if n in function.__globals__]
+            known += [("", cell.cell_contents) for cell in function.__closure__ or () if _is_filled(cell)]
+            yield code, [(name, None) for name in code.co_names] + methods + known
+            waiting.extend(thing for _, things in methods for thing in _contained(things))
+            waiting.extend(f for _, things in known for f in _contained(things) if _is_of(library, f))
 
 
-def _is_of(library: str, function: Any) -> bool:
-    return inspect.isfunction(function) and function.__module__.partition(".")[0] == library
+def _is_of(library: str, thing: Any) -> bool:
+    return inspect.isfunction(thing) and thing.__module__.partition(".")[0] == library
 
 
 def _is_filled(cell: CellType) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from companion.activations import ACTIVATIONS, FUNCTIONS, is_softmax, kind_of
+from companion.surgery.places import part
 
 __all__ = ["SHAPE", "Network", "free_name", "trace"]
 
@@ -115,6 +116,7 @@ def _asks_for_its_mode(module: nn.Module) -> bool:
 def trace(model: nn.Module, example_input: Tensor | None) -> Network:
     """A copy of a network as a graph in which nothing works in place."""
     root = copy.deepcopy(model)
+    part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: _put(root, name, new))
     tracer = _Tracer(example_input)
     try:
         with _lengths_are_recorded(root):
@@ -131,11 +133,16 @@ def trace(model: nn.Module, example_input: Tensor | None) -> Network:
         shapes = "" if example_input is not None else "; where shapes decide, an example_input may help"
         raise ValueError(
             f"model: torch.fx cannot trace {_described(names, culprit)} ({type(error).__name__}: {error})"
-            f"{_line(error)}{shapes}"
+            f"{_line(error)}{shapes}; a part of the network, such as a perceptron in it, may be traced alone"
         ) from error
     _drop_questions(graph)
     _leave_no_place(root, graph)
     return Network(root, graph)
+
+
+def _put(root: nn.Module, name: str, new: nn.Module) -> None:
+    parent, _, own = name.rpartition(".")
+    setattr(root.get_submodule(parent), own, new)
 
 
 @contextlib.contextmanager

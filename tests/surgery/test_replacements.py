@@ -170,6 +170,38 @@ def test_one_pair_per_channel_computes_what_one_pair_does_while_all_are_alike() 
     torch.testing.assert_close(own(x), shared(x), rtol=1e-4, atol=1e-4)
 
 
+class Own(nn.Module):
+    """A dense layer or a scale of somebody else, who does not say how many channels it gives."""
+
+    def __init__(self, *shape: int, dim: int = -1) -> None:
+        super().__init__()
+        self.w, self.b, self.dim = nn.Parameter(torch.randn(shape)), nn.Parameter(torch.randn(shape[-1])), dim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.w.ndim == 2:
+            return x @ self.w + self.b
+        return x * self.w.view(-1, *(1,) * (x.ndim - 2)) if self.dim == 1 else x * self.w
+
+
+@together(
+    "layer, shape, expected",
+    [
+        (Own(6, 12), (5, 6), (12, -1)),
+        (Own(6), (5, 6), (6, -1)),
+        (Own(6, dim=1), (6, 4, 5), (6, 1)),
+        (nn.RMSNorm(6), (5, 6), (6, -1)),
+    ],
+)
+def test_a_layer_that_does_not_say_it_shows_its_channels_by_the_vectors_it_holds(layer, shape, expected) -> None:
+    new = replace_activations(nn.Sequential(layer, nn.GELU()), {nn.GELU: PerChannel}, example=shape)
+    assert (len(new[1].weight), new[1].dim) == expected
+
+
+def test_where_a_vector_fits_two_dimensions_nothing_is_guessed() -> None:
+    with pytest.raises(ValueError, match=r"no layer before it says where the channels of \(1, 6, 6\) are"):
+        replace_activations(nn.Sequential(Own(6, 6), nn.GELU()), {nn.GELU: PerChannel}, example=(6, 6))
+
+
 class Tokens(nn.Module):
     """Integers in, an activation called as a function, and one that is never reached."""
 
