@@ -30,8 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         "python -m companion", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--version", action="version", version=f"companion {companion.__version__}")
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="--help after a command says which")
+    if not given:
+        parser.print_help()
+        return 0
     options = parser.parse_args(given)
     return COMMANDS[options.command](options.arguments)
 

@@ -21,6 +21,9 @@ __all__ = [
     "Activation",
     "activated",
     "check_activation",
+    "check_elementwise",
+    "is_elementwise",
+    "is_identity",
     "is_softmax",
     "kind_of",
     "kind_of_function",
@@ -133,6 +136,61 @@ def named(name: str) -> str | None:
     plain = match.group(2) if match else ""
     kind = _KINDS.get(_plain(_OTHERWISE.get(plain, plain)))
     return None if kind is None else _NAMES[kind]
+
+
+def is_elementwise(activation: Activation) -> bool:
+    """Whether a function is one of each number alone; True where it cannot be tried.
+
+    Examples
+    --------
+    >>> is_elementwise(nn.Mish()), is_elementwise(nn.Softmax(-1))
+    (True, False)
+    """
+    return not _why_not_elementwise(activation)
+
+
+def is_identity(activation: Activation) -> bool:
+    """Whether a function gives back what it is given."""
+    x = _numbers(activation)
+    return torch.equal(x, _tried(activation, x))
+
+
+def check_elementwise(activation: Any) -> None:
+    """Refuse what is no activation of a single connection, as softmax is none."""
+    check_activation(activation)
+    if not isinstance(activation, str) and (why := _why_not_elementwise(activation)):
+        name = getattr(activation, "__name__", type(activation).__name__)
+        raise ValueError(f"activation: got {name}, which is not elementwise ({why}), allowed is what is, or a name")
+
+
+def _numbers(activation: Activation) -> Tensor:
+    """Twelve numbers in three rows, where the tensors of a module are."""
+    tensors = (*activation.parameters(), *activation.buffers()) if isinstance(activation, nn.Module) else ()
+    like = next((x for x in tensors if x.is_floating_point()), torch.empty(0, device="cpu"))
+    return torch.linspace(-2, 2, 12, device=like.device, dtype=like.dtype).view(3, 4)
+
+
+@torch.no_grad()
+def _tried(activation: Activation, x: Tensor) -> Tensor:
+    """The value of a function, which may write into its operand and draw random numbers."""
+    with torch.random.fork_rng(devices=()):
+        return activation(x.clone())
+
+
+def _why_not_elementwise(activation: Activation) -> str:
+    """Why a function is not one of each number alone; empty if nothing speaks against it, or if it cannot be tried."""
+    x = _numbers(activation)
+    try:
+        together, alone = _tried(activation, x), _tried(activation, x[1:2, 2:3])
+    except Exception as error:
+        # a function may want its tensors elsewhere, a module has said where
+        return f"{type(error).__name__}: {error}" if isinstance(activation, nn.Module) else ""
+    if not all(type(y) is Tensor and y.device.type != "meta" for y in (x, together, alone)):
+        return ""
+    if (together.shape, alone.shape) != (x.shape, (1, 1)):
+        return f"it makes {tuple(together.shape)} of {tuple(x.shape)}"
+    near = torch.isclose(together[1, 2], alone[0, 0], rtol=1e-2, atol=1e-3, equal_nan=True)
+    return "" if near else f"it makes {together[1, 2]:.3f} of a number among others, {alone[0, 0]:.3f} of it alone"
 
 
 _aten = torch.ops.aten

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from companion.activations import ACTIVATIONS, check_activation
-from companion.operator import as_int, cast, check_floating, compute_dtype, without_autocast
+from companion.activations import ACTIVATIONS, check_elementwise
+from companion.operator import as_int, cast, check_floating, compute_dtype, where_else, without_autocast
 
 __all__ = ["GDN", "ExtraLinear", "Gumbel", "MultiBias", "PReLU", "gumbel"]
 
@@ -125,7 +125,7 @@ class MultiBias(nn.Module):
 
     def __init__(self, channels: int, copies: int, activation: str | Callable[[Tensor], Tensor] = "relu") -> None:
         super().__init__()
-        check_activation(activation)
+        check_elementwise(activation)
         if min(channels, copies) < 1:
             raise ValueError(f"channels and copies are {channels} and {copies}; allowed are positive numbers")
         self.activation = activation
@@ -315,4 +315,7 @@ class GDN(nn.Module):
 def _check_channels(x: Tensor, channels: int, dim: int) -> None:
     check_floating("x", x)
     if not -x.ndim <= dim < x.ndim or x.shape[dim] != channels:
-        raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is one with {channels} channels along dim={dim}")
+        raise ValueError(
+            f"x: got shape {tuple(x.shape)}, allowed is one with {channels} channels along dim={dim}"
+            f"{where_else(channels, x)}"
+        )

@@ -28,15 +28,9 @@ def report() -> str:
 def _installed() -> Iterator[str]:
     yield f"companion {companion.__version__}, Python {platform.python_version()}"
     yield f"{sys.platform} on {platform.machine()}"
-    yield f"torch {torch.__version__}, built for {_built_for()}"
+    yield f"torch {torch.__version__}, built for {build.torchs_platform()}"
     found = {name: _version(name) for name in _PACKAGES}
     yield ", ".join(f"{name} {version}" for name, version in found.items() if version) or "nothing else that matters"
-
-
-def _built_for() -> str:
-    if torch.version.cuda:
-        return f"CUDA {torch.version.cuda}"
-    return f"ROCm {torch.version.hip}" if torch.version.hip else "a CPU"
 
 
 def _version(name: str) -> str | None:
@@ -51,11 +45,11 @@ def _works() -> Iterator[str]:
         yield f"GPU: {proof.gpu_name('cuda')}, driver {proof.driver()}"
     else:
         yield "GPU: none that torch can use; plain torch computes"
-    for what, works, mend in (("CuPy", _cupy, _install_cupy()), ("NVRTC", _nvrtc, _install_cupy())):
+    for what, works in (("CuPy", _cupy), ("NVRTC", _nvrtc)):
         try:
             yield f"{what}: {works()}"
-        except Exception as error:  # whatever is broken is to be named
-            yield f"{what}: not usable ({_short(error)}); {mend}"
+        except Exception as error:  # whatever is broken is to be named; our own words about it name a remedy, too
+            yield f"{what}: not usable ({_short(error.__cause__ or error)}); {build.what_installs_it()}"
     reason = simulator.why_not()
     yield f"simulator: {'works' if reason is None else _short(reason)}"
 
@@ -66,15 +60,6 @@ def _cupy() -> str:
 
 def _nvrtc() -> str:
     return ".".join(map(str, build.compiler_version()))
-
-
-def _install_cupy() -> str:
-    """The command that installs CuPy, and with it NVRTC's bindings, for torch's version of CUDA."""
-    major = (torch.version.cuda or "").partition(".")[0]
-    extra = {"12": "gpu-cuda12", "13": "gpu"}.get(major)
-    if extra is None:
-        return f"kernels need a torch for CUDA 12 or 13, this one is for {_built_for()}"
-    return f'pip install "rethinking-the-neuron[{extra}]"'
 
 
 def _short(message: object) -> str:
@@ -90,7 +75,7 @@ def _proved() -> Iterator[str]:
             try:
                 verdict = proof.kept(operator, f"cuda:{index}")
             except build.CompileError as error:
-                yield f"{operator.name}: not possible ({_short(error)}); {_install_cupy()}"
+                yield f"{operator.name}: not possible ({_short(error)})"
                 continue
             except PermissionError as error:  # its message names a folder
                 yield f"{operator.name}: not possible ({proof.one_line(str(error))})"

@@ -500,6 +500,8 @@ def check_floating(name: str, value: torch.Tensor) -> None:
     if not COMPILES and torch.compiler.is_compiling():
         oldest = ".".join(map(str, OLDEST_COMPILER))
         raise RuntimeError(f"torch.compile: got torch {torch.__version__}, allowed is {oldest} or newer; eager runs")
+    if isinstance(value, torch.fx.Proxy):  # a tracer asks, who has no tensor yet
+        return
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name}: got {type(value).__name__}, allowed is a torch.Tensor of floating dtype")
     if not value.is_floating_point():
@@ -540,6 +542,14 @@ def check_dtype(dtype: torch.dtype | None) -> None:
         raise TypeError(f"dtype: got {dtype}, allowed is a floating dtype such as torch.float32")
 
 
+def where_else(channels: int, x: torch.Tensor) -> str:
+    """What to add to an error about channels that do not lie along ``dim``: where tokens and images have theirs."""
+    for dim, what in ((-1, "tokens (N, L, C)"), (1, "images (N, C, H, W)")):
+        if x.ndim > 2 and x.shape[dim] == channels:
+            return f"; for {what}, as here, dim={dim}"
+    return ""
+
+
 def check_parameter(
     name: str, value: float | torch.Tensor, z: torch.Tensor, dim: int, *, minimum: float | None = None
 ) -> None:
@@ -558,7 +568,7 @@ def check_parameter(
         if value.ndim != 1 or value.shape[0] != z.shape[dim]:
             raise ValueError(
                 f"{name}: got shape {tuple(value.shape)}, allowed is a number, a 0-d tensor, "
-                f"or shape ({z.shape[dim]},): one value per channel of z along dim={dim}"
+                f"or shape ({z.shape[dim]},): one value per channel of z along dim={dim}{where_else(value.shape[0], z)}"
             )
     elif isinstance(value, numbers.Real) and not isinstance(value, bool):
         value = as_float(name, value)

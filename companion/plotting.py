@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from companion.extras import need
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -117,6 +119,7 @@ def subplots(rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, A
     >>> picture(figure, alt="A straight line.")
     Figure: A straight line.
     """
+    need("book", "matplotlib")
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -142,6 +145,7 @@ def show(figure: Figure, *, alt: str, caption: str | None = None) -> None:
     ValueError
         If ``alt`` is empty.
     """
+    need("book", "IPython")
     from IPython.display import display  # type: ignore[attr-defined,unused-ignore]
 
     display(picture(figure, alt=alt, caption=caption))  # type: ignore[no-untyped-call,unused-ignore]

@@ -22,7 +22,7 @@ Example: TypeAlias = Sequence[int] | Tensor | tuple[Any, ...] | Mapping[str, Any
 
 
 def rehearse(model: nn.Module, work: Callable[[nn.Module], T]) -> T:
-    """Let some work run a copy of a network in evaluation mode, whose tensors hold no numbers.
+    """Let some work run a copy of a network in evaluation mode, whose tensors hold no numbers and want no gradient.
 
     Only if that fails, as when the network decides by the values of tensors, does a copy run that has them. The network
     itself is not touched; what the work does to the copy, such as hooks, goes with it.
@@ -51,7 +51,7 @@ def rehearse(model: nn.Module, work: Callable[[nn.Module], T]) -> T:
             return work(replica)
     except Exception:  # torch has many for what is impossible without numbers, and libraries add theirs
         replica = copy.deepcopy(model)
-        replica.eval()
+        replica.eval().requires_grad_(False)
         with torch.no_grad():
             return work(replica)
 
@@ -69,7 +69,7 @@ def _silent(log: logging.Logger) -> Iterator[None]:
 
 def _without_numbers(tensor: Tensor, mode: Any) -> Tensor:
     fake: Tensor = mode.from_tensor(tensor.detach())
-    return nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
+    return nn.Parameter(fake, requires_grad=False) if isinstance(tensor, nn.Parameter) else fake
 
 
 def example_of(model: nn.Module, example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:

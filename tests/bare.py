@@ -3,7 +3,9 @@
 There is no pytest in such an environment, so these are plain assertions.
 """
 
+import contextlib
 import importlib.util
+import io
 import re
 import warnings
 from pathlib import Path
@@ -29,6 +31,8 @@ import torch  # noqa: E402, after the example: it must not need what was importe
 from torch import nn  # noqa: E402
 
 import companion  # noqa: E402
+from companion import plotting  # noqa: E402
+from companion.__main__ import main  # noqa: E402
 
 assert "site-packages" in str(companion.__file__), "this is not the wheel"
 
@@ -62,5 +66,23 @@ try:
 except RuntimeError as error:
     refusal = str(error)
 assert refusal.startswith("kernels, on a GPU and in the simulator, need NumPy"), refusal
+
+# The doctor is called where something is missing.
+for arguments, said in (
+    ((), "python -m companion"),
+    (("doctor",), "companion " + companion.__version__),
+    (("doctor",), 'simulator: The simulator needs NumPy: pip install "rethinking-the-neuron[simulator]"\n'),
+):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert main(arguments) == 0
+    assert said in printed.getvalue(), printed.getvalue()
+
+refusal = ""
+try:
+    plotting.subplots()
+except ModuleNotFoundError as error:
+    refusal = str(error)
+assert refusal == 'matplotlib is missing: pip install "rethinking-the-neuron[book]"', refusal
 
 print("The wheel works with nothing but torch.")

@@ -245,6 +245,10 @@ def test_gdn_is_compiled_as_one_graph():
 def test_layers_of_vectors_refuse_what_does_not_fit(kind):
     with pytest.raises(ValueError, match=r"x: got shape \(2, 4\), allowed is one with 3 channels along dim=-1"):
         kind(3)(torch.zeros(2, 4))
+    with pytest.raises(ValueError, match=r"along dim=-1; for images \(N, C, H, W\), as here, dim=1$"):
+        kind(3)(torch.zeros(2, 3, 4, 4))
+    with pytest.raises(ValueError, match=r"along dim=1; for tokens \(N, L, C\), as here, dim=-1$"):
+        kind(3, dim=1)(torch.zeros(2, 4, 3))
     with pytest.raises(ValueError, match="along dim=2"):
         kind(3, dim=2)(torch.zeros(2, 3))
     with pytest.raises(TypeError, match=r"x: got dtype torch\.int64"):

@@ -419,6 +419,23 @@ def test_of_common_networks_everything_is_known(name: str) -> None:
     assert count(model, (3, 224, 224)).unknown == ()
 
 
+class LateToken(nn.Module):
+    """As CaiT does, it hands a module a view of a parameter; and it does so without a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.mix = nn.Parameter(torch.zeros(1, 1, 4)), nn.Bilinear(4, 4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.mix(self.token.expand(*x.shape[:2], -1), x)
+        return result
+
+
+def test_a_module_that_is_handed_a_parameter_is_counted() -> None:
+    for model in (LateToken(), nn.Sequential(LateToken(), Cumulated())):
+        assert count(model, (3, 4)).parameters == 4 + 4 * 4 * 4 + 4
+
+
 @overridable
 def cumulated(x: torch.Tensor, times: int = 1) -> torch.Tensor:
     """A function of somebody else."""

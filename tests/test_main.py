@@ -8,6 +8,7 @@ import sys
 import pytest
 from torch import nn
 
+import companion
 from companion.__main__ import COMMANDS, _model, main
 
 
@@ -59,6 +60,15 @@ def test_the_others_are_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert any(line.startswith("apa-digits: ") for line in said(capsys, "experiments", "list"))
 
 
-def test_help_names_all_commands() -> None:
-    shown = subprocess.run([sys.executable, "-m", "companion", "--help"], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_names_all_commands(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "companion", *arguments]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
     assert all(f"\n{command}" in shown.stdout for command in COMMANDS)
+
+
+def test_it_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"companion {companion.__version__}\n"

@@ -51,6 +51,14 @@ def test_a_figure_carries_its_description_and_caption():
     assert repr(picture) == 'Figure: A "curve" & more.'
 
 
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(
+        ModuleNotFoundError, match=r'matplotlib is missing: pip install "rethinking-the-neuron\[book\]"'
+    ):
+        plotting.subplots()
+
+
 def test_a_figure_without_description_is_refused():
     with pytest.raises(ValueError, match="alt must describe the figure"):
         plotting.picture(_figure(), alt=" ")

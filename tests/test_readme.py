@@ -6,16 +6,19 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import requires
+from importlib.metadata import files, requires
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from packaging.requirements import Requirement
 
 import companion
+from companion import simulator
 from companion.claims import ledger
 from companion.rooms import ROOMS
+from companion.simulator import build
 from tests import lanes
 from tests.cuda.machine_code import ARCHITECTURES
 from tests.sentences import Said, sentences
@@ -173,6 +176,19 @@ def test_the_extra_adds_cupy() -> None:
     extras = PROJECT["optional-dependencies"]
     assert [line.startswith("cupy-cuda13x") for line in extras["gpu"]] == [True]
     assert [line.startswith("cupy-cuda12x") for line in extras["gpu-cuda12"]] == [True]
+
+
+@says("The extra `simulator` lets them run without a GPU, where there is g++.")
+def test_the_extra_has_the_headers_that_the_simulator_asks_for() -> None:
+    packages = {Requirement(line).name for line in PROJECT["optional-dependencies"]["simulator"]}
+    assert packages == {"numpy", "nvidia-cuda-runtime", "nvidia-cuda-crt", "nvidia-cuda-cccl"}
+    headers = build._toolchain().headers if simulator.available() else ()
+    for folder in headers:
+        if folder.is_relative_to(sys.prefix):  # and not of CUDA's own installer
+            held = {Path(str(file.locate())) for name in packages for file in files(name) or ()}
+            names = [name for name in (*build._HEADERS, "nv/target") if (folder / name).exists()]
+            assert names
+            assert {folder / name for name in names} <= held
 
 
 @says("What runs on which system is a table in the preface.")

@@ -25,6 +25,7 @@ def test_only_who_decides_by_values_gets_numbers(model: nn.Module, runs: list[bo
         tried.append(isinstance(arguments[0][0], FakeTensor))
         assert not torch.is_grad_enabled()
         assert not replica.training
+        assert not any(parameter.requires_grad for parameter in replica.parameters())
         return call(replica, arguments).shape
 
     assert rehearse(model.train(), work)[0] == 1

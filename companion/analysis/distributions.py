@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from companion.extras import need
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
@@ -55,6 +57,7 @@ def ks_distance(sample: ArrayLike | Sequence[float], family: Literal["logistic",
     """
     if family not in _FAMILIES:
         raise ValueError(f"family is {family!r}; allowed are {', '.join(_FAMILIES)}")
+    need("experiments", "scipy")
     from scipy import stats
 
     values = _checked(sample)
@@ -83,6 +86,7 @@ def skewness(sample: ArrayLike | Sequence[float]) -> float:
     >>> skewness([0.0, 0.0, 0.0, 1.0]) > 0
     True
     """
+    need("experiments", "scipy")
     from scipy import stats
 
     return float(stats.skew(_checked(sample)))

@@ -8,6 +8,8 @@ from functools import cache
 from statistics import fmean
 from typing import Any, Generic, Literal, TypeVar
 
+from companion.extras import need
+
 __all__ = [
     "Comparison",
     "Interval",
@@ -118,6 +120,7 @@ def interval(values: Iterable[float], level: float = _LEVEL) -> Interval:
         raise ValueError(f"values holds {n} number(s); an interval needs at least 2")
     if not 0 < level < 1:
         raise ValueError(f"level is {level}; allowed is 0 < level < 1")
+    need("experiments", "scipy")
     from scipy import stats
 
     mean = fmean(sample)
@@ -155,6 +158,7 @@ def paired(a: Sequence[float], b: Sequence[float], level: float = _LEVEL) -> tup
     if math.isclose(min(differences), max(differences), rel_tol=_ROUNDING):
         # No spread to test against. Only "no difference at all" is compatible with no effect.
         return difference, 1.0 if difference.mean == 0 else 0.0
+    need("experiments", "scipy")
     from scipy import stats
 
     return difference, float(stats.ttest_rel(a, b).pvalue)
@@ -219,6 +223,7 @@ def detectable(difference: Interval, comparisons: int = 1, power: float = 0.8) -
     >>> round(detectable(interval([0.1, 0.3, 0.2, 0.4, 0.0])), 2)
     0.27
     """
+    need("experiments", "scipy")
     from scipy import optimize, stats
 
     n = difference.n
@@ -362,6 +367,7 @@ def normality_then_test(a: Sequence[float], b: Sequence[float], level: float = 0
     differences = [x - y for x, y in zip(a, b, strict=True)]
     if len(differences) < 3:
         raise ValueError(f"a and b hold {len(differences)} pair(s); a test of normality needs at least 3")
+    need("experiments", "scipy")
     from scipy import stats
 
     mean = fmean(differences)

@@ -10,6 +10,8 @@ import hashlib
 import re
 from pathlib import Path
 
+import torch
+
 from companion.files import cache_directory, keep
 
 #: Where ``common.cuh`` lies; every kernel may include from here.
@@ -101,11 +103,24 @@ def _nvrtc():  # type: ignore[no-untyped-def]
 
         nvrtc.nvrtcVersion()
     except Exception as error:  # a missing package, a missing library, or one that does not load
-        raise CompileError(
-            f"NVRTC could not be loaded ({error}); it comes with torch's CUDA wheels: "
-            'install the extra "gpu" (pip install "rethinking-the-neuron[gpu]")'
-        ) from error
+        raise CompileError(f"NVRTC could not be loaded ({error}); {what_installs_it()}") from error
     return nvrtc
+
+
+def what_installs_it() -> str:
+    """The command that installs CuPy, and with it NVRTC's bindings, for torch's version of CUDA."""
+    major = (torch.version.cuda or "").partition(".")[0]
+    extra = {"12": "gpu-cuda12", "13": "gpu"}.get(major)
+    if extra is None:
+        return f"kernels need a torch for CUDA 12 or 13, this one is for {torchs_platform()}"
+    return f'pip install "rethinking-the-neuron[{extra}]"'
+
+
+def torchs_platform() -> str:
+    """What torch was built for."""
+    if torch.version.cuda:
+        return f"CUDA {torch.version.cuda}"
+    return f"ROCm {torch.version.hip}" if torch.version.hip else "a CPU"
 
 
 @functools.cache

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
 
-from companion.activations import ACTIVATIONS
+from companion.activations import ACTIVATIONS, is_elementwise, is_identity
 from companion.baselines import MultiBias
 from companion.dac.flow import NORMS, Flow, follow
 from companion.dac.layers import DACConv2d, DACLinear
 from companion.surgery.report import alike, parameters
-from companion.surgery.tracing import Network, free_name, trace
+from companion.surgery.tracing import SHAPE, Network, free_name, trace
 
 __all__ = ["ChannelBias", "Converted", "PreActivated", "to_dac", "to_multibias"]
 
@@ -247,29 +247,76 @@ def _has_parameters(model: nn.Module, name: str) -> bool:
 
 
 def _left(net: Network, flow: Flow) -> dict[str, str]:
-    """By its name, what comes between an activation that stays and a layer."""
+    """By its name, why an activation stays: what comes between it and a layer, or why there is no DAC of it."""
     left = {}
     for node in net.graph.nodes:
-        if net.kind(node) is None or node in flow.moving:
+        if node in flow.moving or not (net.kind(node) or _acts(net.module(node))):
             continue
-        readers = ", ".join(sorted({_described(net, user) for user in _readers(net, node)}))
         name = str(node.target) if node.op == "call_module" else net.where(node)
-        left[name] = (
-            f"{net.what(node)} before {readers}" if net.activation(node) else f"{net.what(node)} has no DAC form"
-        )
+        readers = ", ".join(sorted({_described(net, user) for user in _readers(net, node)}))
+        left[name] = f"{net.what(node)} {f'before {readers}' if net.activation(node) else _formless(net, node)}"
     return left
+
+
+def _acts(module: nn.Module | None) -> bool:
+    """Whether a module that nobody calls by a name is an activation: one of ours, or elementwise and not nothing."""
+    kind = type(module).__module__
+    if (
+        module is None
+        or kind.startswith(("torch.nn.", "companion.dac.", "companion.models."))
+        or next(module.children(), None)
+    ):
+        return False
+    return kind.startswith("companion.") or (is_elementwise(module) and not is_identity(module))
+
+
+def _formless(net: Network, node: fx.Node) -> str:
+    """Why there is no DAC of an activation."""
+    module = net.module(node)
+    if module is not None and not is_elementwise(module):
+        return "is not elementwise"
+    if module is not None and next(module.parameters(), None) is not None:
+        return "has parameters of its own"
+    return "has no DAC form"
 
 
 def _readers(net: Network, node: fx.Node) -> Iterator[fx.Node]:
     """Who reads a value, behind what hands it on."""
     for user in node.users:
-        yield from _readers(net, user) if type(net.module(user)) is nn.Identity else (user,)
+        if not net.is_function(user, getattr, len, *SHAPE):  # who asks for the shape, reads no number
+            yield from _readers(net, user) if type(net.module(user)) is nn.Identity else (user,)
 
 
 def _described(net: Network, node: fx.Node) -> str:
-    module = net.module(node)
-    depthwise = isinstance(module, nn.Conv2d) and module.out_channels == module.groups > 1
-    return f"depthwise {net.what(node)}" if depthwise else net.what(node)
+    module, what = net.module(node), net.what(node)
+    if not isinstance(module, (nn.Linear, nn.Conv2d)):
+        return what
+    if (calls := sum(net.module(other) is module for other in net.graph.nodes)) > 1:
+        return f"{what} that is called {calls} times"
+    if type(module) not in (nn.Linear, nn.Conv2d):
+        return f"{what}, a subclass of {'Linear' if isinstance(module, nn.Linear) else 'Conv2d'}"
+    if isinstance(module, nn.Conv2d) and module.padding_mode != "zeros":
+        return f"{what} with {module.padding_mode} padding"
+    outputs = module.weight.shape[0]
+    depthwise = isinstance(module, nn.Conv2d) and outputs == module.groups > 1
+    return f"depthwise {what}" if depthwise else f"{what} with one output" if outputs == 1 else what
+
+
+def _nothing_moves(net: Network, flow: Flow, model: nn.Module, layers: str) -> ValueError:
+    """What is said where there is nothing to convert: what there is, what is in its way, and what helps."""
+    left = alike(_left(net, flow))
+    said = [
+        f"model: in {type(model).__name__} no activation ({', '.join(ACTIVATIONS)}) is followed by {layers}",
+        f"its activations: {_found(net)}",
+        *(f"stays, {line}" for line in left),
+    ]
+    if not left:
+        found = [node for node in net.graph.nodes if isinstance(net.module(node), (nn.Linear, nn.Conv2d))]
+        before = {net.what(x) if x.op != "placeholder" else "the input" for node in found for x in node.all_input_nodes}
+        said.append(f"before its layers come {', '.join(sorted(before))}" if found else "it has no such layer")
+    else:
+        said.append("replace_activations puts others there; averages, sums and products stop them all")
+    return ValueError("; ".join(said))
 
 
 def _found(net: Network) -> str:
@@ -417,10 +464,7 @@ def to_dac(
     entrance = _entrance(net) if first else None
     flow = follow(net, _gains, biases=True, bare_sums=not keep_function, first=entrance)
     if not flow.takers and not first:
-        raise ValueError(
-            f"model: in {type(model).__name__} no activation ({', '.join(ACTIVATIONS)}) is followed by an nn.Linear or "
-            f"nn.Conv2d with more than one output per group; its activations: {_found(net)}"
-        )
+        raise _nothing_moves(net, flow, model, "an nn.Linear or nn.Conv2d with more than one output per group")
     changed = {net.where(node): "a sum reads its operands without their activation" for node in flow.bared}
     if entrance is not None:
         changed[str(entrance.target)] = "the first layer has an activation"
@@ -495,9 +539,6 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
     net = trace(model, example_input)
     flow = follow(net, ungrouped, biases=False, bare_sums=False)
     if not flow.takers:
-        raise ValueError(
-            f"model: in {type(model).__name__} no activation ({', '.join(ACTIVATIONS)}) is followed by an nn.Linear or "
-            f"an ungrouped nn.Conv2d; its activations: {_found(net)}"
-        )
+        raise _nothing_moves(net, flow, model, "an nn.Linear or an ungrouped nn.Conv2d")
     made = _rebuild(net, flow, multibias)
     return _finished(net, flow, made, dict.fromkeys(made, "its weights are new"), model)

@@ -99,7 +99,7 @@ class Flow:
     def _visit(self, node: fx.Node) -> State | None:
         """The state of a node's result; None if it needs its operands as they were and nothing is known of it."""
         net = self.net
-        if net.is_function(node, *SHAPE) or (net.is_function(node, getattr) and node.args[1] in ("shape", "ndim")):
+        if net.is_function(node, len, *SHAPE) or (net.is_function(node, getattr) and node.args[1] in ("shape", "ndim")):
             return State()
         if net.is_function(node, operator.add, torch.add, "add"):
             return self._sum(node)
@@ -288,9 +288,11 @@ def _flattens(net: Network, node: fx.Node) -> bool:
 
 
 def _is_batch_size(value: Any) -> bool:
-    """Whether a value is x.size(0) or x.shape[0], for any x of the graph."""
+    """Whether a value is len(x), x.size(0) or x.shape[0], for any x of the graph."""
     if not isinstance(value, fx.Node):
         return False
+    if value.target is len:
+        return True
     if value.op == "call_method" and value.target == "size":
         return value.args[1:] == (0,)
     if value.target is operator.getitem and value.args[1] == 0:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import fusion
 
-from companion.activations import check_activation
+from companion.activations import check_elementwise
 from companion.dac.op import dac_conv2d, dac_linear, geometry_of, pair
 from companion.operator import check_dtype, check_flag, refuse_script
 
@@ -35,7 +35,7 @@ class _Dendrites(nn.Module):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        check_activation(activation)
+        check_elementwise(activation)
         check_dtype(dtype)
         # a module keeps its parameters beside these two
         self.activation = activation
@@ -93,7 +93,7 @@ class DACLinear(_Dendrites):
     TypeError
         If a size is no int, or the activation neither a name nor callable.
     ValueError
-        If a size is negative, or the activation's name unknown.
+        If a size is negative, the activation's name unknown, or the activation not elementwise, as LA-SiLU and softmax.
 
     Shape
     -----
@@ -168,7 +168,8 @@ class DACConv2d(_Dendrites):
     TypeError
         If a number is no int, or the activation neither a name nor callable.
     ValueError
-        If a number is too small, the groups do not divide the channels, or a name is unknown.
+        If a number is too small, the groups do not divide the channels, a name is unknown, or the activation is not
+        elementwise, as LA-SiLU and softmax.
 
     Shape
     -----

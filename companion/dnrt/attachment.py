@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeAlias
 
@@ -135,7 +136,7 @@ def attach_arr(
     model: nn.Module,
     layers: str | Iterable[str],
     num_classes: int,
-    example: Example,
+    example: Example | None = None,
     *,
     weight: float = 1.0,
     momentum: float = 0.1,
@@ -158,8 +159,8 @@ def attach_arr(
     num_classes : int
         K.
     example : Tensor, sequence of int, tuple or mapping
-        An input, or the shape of one example without the batch, such as (C, H, W); the network runs once on tensors of
-        these shapes that hold no numbers, to learn how long the responses are.
+        An input, or the shape of one example without the batch, such as (C, H, W). Always needed: the network runs once
+        on tensors of these shapes that hold no numbers, to learn how long the responses are.
     weight : float
         λ, at least 0.
     momentum, read, init
@@ -178,8 +179,11 @@ def attach_arr(
 
     Raises
     ------
+    TypeError
+        If there is no example.
     ValueError
-        If no module or nothing usable has such a name, a number is out of range, or the network has an ``arr``.
+        If no module or nothing usable has such a name, a module has several, a number is out of range, or the network
+        has an ``arr``.
 
     Notes
     -----
@@ -205,6 +209,11 @@ def attach_arr(
     """
     if hasattr(model, NAME):
         raise ValueError(f"model: got one that has an {NAME!r} already; see detach_arr")
+    if example is None:
+        raise TypeError(
+            "example: got None, allowed is an input of the network or the shape of one example, such as (3, 224, 224): "
+            "from it attach_arr learns how long the responses are"
+        )
     weight = as_float("weight", weight)
     if not 0 <= weight < float("inf"):
         raise ValueError(f"weight: got {weight}, allowed is a finite number, at least 0")
@@ -254,12 +263,22 @@ def detach_arr(model: nn.Module) -> nn.Module:
 
 def _matching(model: nn.Module, patterns: list[str]) -> list[str]:
     """The names that match, in the order of the network."""
-    own = [f"{name}." for name, module in model.named_modules() if isinstance(module, AttachedARR)]
-    known = [name for name, _ in model.named_modules() if name and not f"{name}.".startswith(tuple(own))]
+    arr = {module for attached in model.modules() if isinstance(attached, AttachedARR) for module in attached.modules()}
+    named = {name: module for name, module in model.named_modules(remove_duplicate=False) if name and module not in arr}
     for pattern in patterns:
-        if not any(_matches(name, pattern) for name in known):
-            raise ValueError(f"layers: got {pattern!r}, allowed are names or patterns such as {', '.join(known[:5])}")
-    return [name for name in known if any(_matches(name, pattern) for pattern in patterns)]
+        if not any(_matches(name, pattern) for name in named):
+            raise ValueError(
+                f"layers: got {pattern!r}, allowed are names or patterns such as {', '.join([*named][:5])}"
+            )
+    names = [name for name in named if any(_matches(name, pattern) for pattern in patterns)]
+    standing = Counter(named.values())
+    for name in names:
+        if (number := standing[named[name]]) > 1:
+            raise ValueError(
+                f"layers: got {name!r}, which is one {type(named[name]).__name__} at {number} places, whose responses "
+                "cannot be told apart; allowed are modules with one place, such as those around it"
+            )
+    return names
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -19,6 +19,7 @@ from companion.operator import (
     differentiable,
     in_order_of_memory,
     overridable,
+    where_else,
     without_autocast,
 )
 
@@ -171,7 +172,7 @@ def _check(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate, dim: int) -> Non
     if weight.shape != (x.shape[dim],):
         raise ValueError(
             f"weight: got shape {tuple(weight.shape)}, allowed is ({x.shape[dim]},): one for each element of x along "
-            f"dim={dim}"
+            f"dim={dim}{where_else(weight.numel(), x)}"
         )
     if bias.shape not in ((), (1,)):
         raise ValueError(f"bias: got shape {tuple(bias.shape)}, allowed is one number, () or (1,)")

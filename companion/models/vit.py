@@ -206,7 +206,7 @@ class VisionTransformer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""
         patches = self.patch_embed(x)
-        tokens = torch.cat([self.cls_token.expand(len(patches), -1, -1), patches], 1) + self.pos_embed
+        tokens = torch.cat([self.cls_token.expand(patches.shape[0], -1, -1), patches], 1) + self.pos_embed
         logits: Tensor = self.head(self.norm(self.blocks(tokens))[:, 0])
         return logits
 

@@ -4,6 +4,8 @@ Every CUDA thread becomes a fiber, and blocks are spread over threads of the ope
 shuffles, shared memory and atomics are real. The folder ``runtime`` is the C++ side; the top of its
 ``simulator.h`` says what is modelled, what is stricter than a GPU and what is left out.
 
+It needs g++, and ``pip install "rethinking-the-neuron[simulator]"`` brings the rest, for a torch without CUDA as well.
+
 Chapter: Kernels you can run anywhere.
 """
 

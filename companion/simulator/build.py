@@ -24,6 +24,9 @@ RUNTIME = Path(__file__).parent / "runtime"
 
 OLDEST_COMPILER = 11
 
+#: What brings all that Python's packages can bring.
+_INSTALL = 'pip install "rethinking-the-neuron[simulator]"'
+
 _COMMON_FLAGS = (
     "-std=c++20",
     "-g1",  # lines, so that a fault can say where
@@ -77,7 +80,7 @@ def why_not() -> str | None:
 
 
 def available() -> bool:
-    """Tell whether kernels can be simulated on this machine: Linux on x86-64, g++ and CUDA's headers.
+    """Tell whether kernels can be simulated on this machine: Linux on x86-64, NumPy, g++ and CUDA's headers.
 
     Returns
     -------
@@ -91,6 +94,8 @@ def _toolchain() -> Toolchain:
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
         here = f"{sys.platform} on {platform.machine()}"
         raise SimulatorError(f"The simulator needs Linux on x86-64; this is {here}.")
+    if importlib.util.find_spec("numpy") is None:
+        raise SimulatorError(f"The simulator needs NumPy: {_INSTALL}")
     compiler = shutil.which("g++")
     if compiler is None:
         raise SimulatorError("The simulator needs g++, which is not on the PATH; on Debian: apt-get install g++.")
@@ -107,10 +112,7 @@ def _find_cuda_headers() -> tuple[Path, ...]:
             folders = (folder, folder / "cccl")
             if any((f / "nv" / "target").exists() for f in folders):
                 return tuple(f for f in folders if f.exists())
-    raise SimulatorError(
-        "The simulator needs CUDA's headers (cuda_fp16.h, crt/host_defines.h, nv/target): "
-        "pip install nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl, in torch's version of CUDA."
-    )
+    raise SimulatorError(f"The simulator needs CUDA's headers (cuda_fp16.h, crt/host_defines.h, nv/target): {_INSTALL}")
 
 
 def _candidate_header_folders() -> Iterator[Path]:

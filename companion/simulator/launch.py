@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 # Limits of a launch: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Dynamic
@@ -177,7 +177,8 @@ def _check_pointer(where: str, parameter: Parameter, argument: Any) -> None:
 
 
 def _check_value(where: str, parameter: Parameter, argument: Any) -> None:
-    if not isinstance(argument, np.generic):
+    numpy = sys.modules.get("numpy")  # who never imported it has none of its scalars
+    if numpy is None or not isinstance(argument, numpy.generic):
         given = type(argument).__name__
         raise TypeError(f"{where}: got {given}, allowed is a NumPy scalar such as numpy.int32(3): {parameter}")
     kind = {"i": "i", "u": "i", "f": "f", "b": "b"}.get(argument.dtype.kind, "s")

@@ -11,7 +11,7 @@ import copyreg
 import importlib
 import inspect
 from collections.abc import Callable, Hashable, Iterator
-from types import CodeType, ModuleType
+from types import CellType, CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch.fx.immutable_collections import immutable_dict
 
 from companion.activations import FUNCTIONS, kind_of_function
 
-__all__ = ["Called", "Rewritten", "attributes", "call_modules", "called_functions"]
+__all__ = ["Called", "Rewritten", "attributes", "call_modules", "called_functions", "unseen"]
 
 
 class Called(nn.Module):
@@ -113,23 +113,64 @@ def attributes(module: nn.Module) -> dict[str, Any]:
 # --- who calls what ----------------------------------------------------------------------------------------------
 
 
-def _codes(module: nn.Module) -> Iterator[tuple[CodeType, dict[str, Any]]]:
-    """The code of a module's forward and of its class's methods that are called by it, with what it knows globally."""
+def _contained(thing: Any) -> Iterator[Any]:
+    """A thing, or what is in it, if it is one of Python's containers."""
+    if isinstance(thing, dict):
+        yield from thing.values()
+    elif isinstance(thing, (list, tuple)):
+        yield from thing
+    else:
+        yield thing
+
+
+def _own(module: nn.Module) -> Iterator[Any]:
+    """What a module has as attributes, and what is in lists and dictionaries there; no modules that it knows of."""
+    for name, value in vars(module).items():
+        if name not in _TORCHS:
+            yield from _contained(value)
+
+
+_TORCHS = frozenset(vars(nn.Module()))
+
+
+def _codes(module: nn.Module) -> Iterator[tuple[CodeType, list[tuple[str, Any]]]]:
+    """All code that a module's forward may run, with its names and what each may stand for.
+
+    These are the forward itself, methods of its class, functions that the module holds, and those that the code finds
+    in its own library.
+    """
     kind = type(module)
-    waiting, seen = ["forward"], set[str]()
+    library = kind.__module__.partition(".")[0]
+    waiting: list[Any] = [kind.forward, *_own(module)]
+    seen = set[Any]()
     while waiting:
-        name = waiting.pop()
-        method: Any = getattr(kind, name, None)
-        function = inspect.unwrap(method) if callable(method) else None
-        if name in seen or not inspect.isfunction(function):
+        function = waiting.pop()
+        function = inspect.unwrap(function) if callable(function) else None
+        if not inspect.isfunction(function) or function in seen:
             continue
-        seen.add(name)
+        seen.add(function)
         codes = [function.__code__]
         for code in codes:
             codes.extend(const for const in code.co_consts if isinstance(const, CodeType))
-            yield code, function.__globals__
             # what every module has is no way to activations
-            waiting.extend(called for called in code.co_names if not hasattr(nn.Module, called))
+            methods = [(n, getattr(kind, n)) for n in code.co_names if hasattr(kind, n) and not hasattr(nn.Module, n)]
+            known = [(n, function.__globals__[n]) for n in code.co_names if n in function.__globals__]
+            known += [("", cell.cell_contents) for cell in function.__closure__ or () if _is_filled(cell)]
+            yield code, [(name, None) for name in code.co_names] + methods + known
+            waiting.extend(thing for _, things in methods for thing in _contained(things))
+            waiting.extend(f for _, things in known for f in _contained(things) if _is_of(library, f))
+
+
+def _is_of(library: str, thing: Any) -> bool:
+    return inspect.isfunction(thing) and thing.__module__.partition(".")[0] == library
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
 
 
 # torch's "relu" is also what somebody calls it who imported it so
@@ -137,14 +178,25 @@ _BY_NAME = {getattr(function, "__name__", function): kind for function, kind in 
 
 
 def called_functions(module: nn.Module) -> set[str]:
-    """The kinds of activations that a module may call as functions, by the names in its code."""
+    """The kinds of activations that a module may call as functions, by the names in its code and what it holds."""
+    things = [*_own(module)]
     found: set[str] = set()
-    for code, known in _codes(module):
-        for name in code.co_names:
-            thing = known.get(name)
+    for _, named in _codes(module):
+        for name, thing in named:
             if name not in module._modules:
-                found.add(_BY_NAME.get(name, FUNCTIONS.get(thing, "") if isinstance(thing, Hashable) else ""))
-    return found - {""}
+                found.add(_BY_NAME.get(name, ""))
+                things.extend(_contained(thing))
+    callables = (thing for thing in things if callable(thing) and isinstance(thing, Hashable))
+    return found - {""} | {FUNCTIONS[thing] for thing in callables if thing in FUNCTIONS}
+
+
+def unseen(module: nn.Module) -> dict[str, nn.Module]:
+    """By the attribute, modules that a module uses and PyTorch does not see: in its lists, in its class."""
+    kind = type(module)
+    names = {name for code, _ in _codes(module) for name in code.co_names} - module._modules.keys()
+    held = [*vars(module).items(), *((name, getattr(kind, name, None)) for name in names)]
+    held = [(name, thing) for name, value in held if name not in _TORCHS for thing in _contained(value)]
+    return {name: thing for name, thing in held if isinstance(thing, nn.Module)}
 
 
 # --- a forward is rewritten --------------------------------------------------------------------------------------

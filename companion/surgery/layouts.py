@@ -46,9 +46,13 @@ def _layout(layer: nn.Module, out: Any) -> tuple[int, int] | None:
     for name, dim in (("out_features", -1), ("out_channels", 1), ("num_features", 1), ("num_channels", 1)):
         if out.shape[dim] == getattr(layer, name, None):
             return out.shape[dim], dim
-    shape = getattr(layer, "normalized_shape", (None,))
     # some subclasses of LayerNorm have the channels first
-    return next(((out.shape[dim], dim) for dim in (-1, 1) if tuple(shape) == (out.shape[dim],)), None)
+    if shape := tuple(getattr(layer, "normalized_shape", ())):
+        return next(((out.shape[dim], dim) for dim in (-1, 1) if shape == (out.shape[dim],)), None)
+    # a vector of numbers that it has learned, as a bias or a scale, is one of its channels
+    vectors = {parameter.shape[0] for parameter in layer.parameters(recurse=False) if parameter.ndim == 1}
+    found = [(out.shape[dim], dim) for dim in (-1, 1)[: out.ndim - 1] if out.shape[dim] in vectors]
+    return found[0] if len(found) == 1 else None
 
 
 class _Functions(TorchFunctionMode):

@@ -6,19 +6,21 @@ import copy
 import fnmatch
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion import rooms
 from companion.activations import FUNCTIONS, KINDS, MODULES, is_softmax, kind_of, named
 from companion.rehearsal import Example, rehearse
-from companion.surgery.functions import Called, attributes, call_modules, called_functions
+from companion.surgery.functions import Called, attributes, call_modules, called_functions, unseen
 from companion.surgery.layouts import Seen, look
+from companion.surgery.places import holds, part, places
 from companion.surgery.report import alike, parameters
 
 __all__ = ["Replaced", "replace_activations", "restore_activations"]
@@ -75,8 +77,9 @@ def replace_activations(
         such as "aglu". Of torch's activations every form is meant: subclasses, modules that another library calls so
         (timm's ``Swish`` is a "silu"), and calls of functions. If what makes it has a parameter ``channels``, it is
         given the number of channels of what the module sees, and by ``dim``, if it has that parameter too, the
-        dimension along which they lie: −1 after a dense layer, 1 after a convolution. A module that the network holds
-        in several places, or calls several times, gets one successor.
+        dimension along which they lie: −1 after a dense layer, 1 after a convolution. It wants nothing else. A module
+        that the network holds in several places gets a successor for each, unless it has parameters, which they then
+        share as before. One that it calls several times gets one.
     example : Tensor, sequence of int, tuple or mapping, optional
         An input, the shape of one example without the batch, such as (C, H, W), or all arguments. The network runs once
         on tensors of these shapes that hold no numbers. Only ``channels`` needs it; with it, the report knows all
@@ -98,7 +101,8 @@ def replace_activations(
     Raises
     ------
     TypeError
-        If a replacement is a module instead of something that makes one, or a key is not a class of modules.
+        If a replacement is a module instead of something that makes one, or wants to be told something else than
+        ``channels`` and ``dim``; or if a key is not a class of modules.
     ValueError
         If a name is not known; if nothing is replaced, the error says why; if ``channels`` is wanted without an
         example; or if a new module has an ``arity`` other than 1, as `MultiArgument` has: the layer before it would
@@ -138,12 +142,13 @@ def replace_activations(
         report._undo.append(functools.partial(_put_report, report=vars(target)["replaced"]))
     try:
         left = _functions_become_modules(target, rules, report)
+        parted = _part(target, rules, report)
         seen = Seen() if example is None else rehearse(target, functools.partial(look, example=example))
         report.left.update(left)
         for name, kinds in seen.functions.items():
             if kinds := {kind for kind in kinds if not is_softmax(kind)}:
                 report.left.setdefault(name, f"{' and '.join(sorted(kinds))} is called as a function")
-        new = _replace(target, rules, seen, report)
+        new = _replace(target, rules, seen, report, parted)
     except BaseException:
         _undo(target, report)
         raise
@@ -226,14 +231,14 @@ def _makers() -> dict[str, type[nn.Module]]:
         if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == room.__name__
     ]
     known = {**KINDS, **{kind.__name__.lower(): kind for kind in own if not kind.__name__.startswith("_")}}
-    return {name: make for name, make in known.items() if _needed(make) <= {"channels", "dim"}}
+    return {name: make for name, make in known.items() if {*_needed(make)} <= {"channels", "dim"}}
 
 
-def _needed(make: Callable[..., Any]) -> set[str]:
+def _needed(make: Callable[..., Any]) -> list[str]:
     """The parameters without a default."""
     parameters = inspect.signature(make).parameters.values()
-    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {p.name for p in parameters if p.default is p.empty and p.kind in plain}
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in several]
 
 
 def _rule(make: Make) -> _Rule:
@@ -247,9 +252,16 @@ def _rule(make: Make) -> _Rule:
         raise TypeError(f"replacements: got the module {make}, allowed is a class or a function that makes one")
     if not callable(make) or make in FUNCTIONS:
         raise TypeError(f"replacements: got {make!r}, allowed is a name, a class or a function that makes a module")
-    parameters = inspect.signature(make).parameters
-    wants = tuple(name for name in ("channels", "dim") if name in parameters)
-    return _Rule(make, wants if "channels" in wants else ())
+    needed = _needed(make)
+    if others := [name for name in needed if name not in ("channels", "dim")]:
+        what, few = getattr(make, "__name__", repr(make)), ", ".join(map(repr, others))
+        raise TypeError(
+            f"replacements: got {what}, which wants {few}, allowed are parameters called channels and dim, and others "
+            "with defaults; such as lambda channels, dim: RAA(channels, dim=dim)"
+        )
+    given = inspect.signature(make).parameters.keys() & {"channels", "dim"}
+    wants = tuple(name for name in ("channels", "dim") if name in (given if "channels" in given else needed))
+    return _Rule(make, wants)
 
 
 class _Rules:
@@ -326,13 +338,23 @@ def _kind(module: nn.Module) -> str | None:
 def _functions_become_modules(model: nn.Module, rules: _Rules, report: Replaced) -> dict[str, str]:
     """Let modules be called wherever a function is to be replaced; say why of modules where that is impossible."""
     left = {}
+    seen = set(model.modules())
     for path, module in [*model.named_modules()]:
         prefix = f"{path}." if path else ""
+        for name, hidden in ({} if _has_a_forward_of_its_own(module) else unseen(module)).items():
+            if hidden not in seen and rules.of(prefix + name, hidden):
+                left[prefix + name] = (
+                    f"{type(hidden).__name__} is in a list or in the class, where PyTorch does not see it; it does in "
+                    "an nn.ModuleList and in self"
+                )
+        behind: dict[str, str] = {}
         for name, function in attributes(module).items():
             called = Called(function, (), {}).train(module.training)
             if rules.of(prefix + name, called):
                 if hasattr(type(module), name):  # that would be found before a module
-                    left[prefix + name] = f"{called.kind} is a function, and the class has something of this name, too"
+                    behind[prefix + name] = (
+                        f"{called.kind} is a function, and the class has something of this name, too"
+                    )
                     continue
                 called.register_forward_pre_hook(_without_settings, with_kwargs=True)
                 report._undo.append(functools.partial(_put_function, path=path, name=name, function=function))
@@ -341,17 +363,35 @@ def _functions_become_modules(model: nn.Module, rules: _Rules, report: Replaced)
             elif why := rules.why_not(prefix + name, called):
                 left[prefix + name] = why
         kinds = set() if _has_a_forward_of_its_own(module) else called_functions(module) & set(rules.kinds)
-        if not kinds:
-            continue
-        kind = type(module)
+        kind, names = type(module), []
         try:
-            names = call_modules(module, functools.partial(rules.wants, prefix))
+            names = call_modules(module, functools.partial(rules.wants, prefix)) if kinds else []
         except ValueError as error:
             left[path] = f"{' and '.join(sorted(kinds))} may be called as a function, but {error}"
+        if names:
+            report._undo.append(functools.partial(_put_class, path=path, kind=kind, names=names))
         else:
-            if names:
-                report._undo.append(functools.partial(_put_class, path=path, kind=kind, names=names))
+            left |= behind
     return left
+
+
+class _Parted(NamedTuple):
+    """What was one object in several places and is to be replaced: each place has a copy of it."""
+
+    originals: dict[nn.Module, nn.Module]
+    places: dict[str, nn.Module]
+
+
+def _part(model: nn.Module, rules: _Rules, report: Replaced) -> _Parted:
+    """Let each place of what holds no numbers have a module of its own, which a run can see and a rule replace."""
+    where: dict[str, nn.Module] = {}
+
+    def put(name: str, new: nn.Module, original: nn.Module) -> None:
+        report._undo.append(functools.partial(_put_back, name=name, old=original))
+        where[name] = original
+        _put(model, name, new)
+
+    return _Parted(part(model, lambda name, module: rules.of(name, module) is not None, put), where)
 
 
 def _has_a_forward_of_its_own(module: nn.Module) -> bool:
@@ -365,43 +405,59 @@ def _without_settings(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str
     return (args, kwargs) if isinstance(module, Called) else (args[:1], {})
 
 
-def _replace(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced) -> nn.Module:
+def _replace(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced, parted: _Parted) -> nn.Module:
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    successors: dict[nn.Module, nn.Module] = {}
-    replaced: list[str] = []
-    for name, module in model.named_modules():
-        if _is_below(name, replaced):
+    first: dict[nn.Module, str] = {}  # a run knows a module by its first name
+    shared: dict[nn.Module, nn.Module] = {}
+    successors: dict[str, tuple[nn.Module, nn.Module]] = {}
+    for name, module in places(model):
+        first.setdefault(module, name)
+        if _is_below(name, [*successors]):
             continue  # its parent goes, and it with it
         rule = rules.of(name, module)
-        found, why = seen.channels(name) if rule and rule.wants else ({}, "")
+        found, why = seen.channels(first[module]) if rule and rule.wants else ({}, "")
         if rule and not why:
-            new = rule.make(**{key: found[key] for key in rule.wants})
-            if not isinstance(new, nn.Module):
-                raise TypeError(f"replacements: {name!r} would become a {type(new).__name__}, allowed is a module")
-            if (arity := getattr(new, "arity", 1)) != 1:
-                raise ValueError(
-                    f"replacements: {name!r} would become {new}, which gives one output of {arity} inputs, allowed is "
-                    f"what keeps their number; build the network with {arity} times the outputs before it"
-                )
-            new.to(like).train(module.training)
-            if _without_settings in module._forward_pre_hooks.values():
-                new.register_forward_pre_hook(_without_settings, with_kwargs=True)
-            successors[module] = new
-            replaced.append(name)
+            original = parted.originals.get(module, module)
+            new = shared[original] if original in shared else _made(rule, found, name, module, like)
+            if holds(module) or not (rule.wants or holds(new)):
+                shared[original] = new
+            successors[name] = module, new
         elif why := why or rules.why_not(name, module):
             report.left[name] = why
     if not successors:
         names = ", ".join(kind.__name__ for kind in rules.classes)
         reasons = "".join(f"; {line}" for line in alike(report.left))
         raise ValueError(f"model: {type(model).__name__} holds no {names} to replace{reasons}")
-    for name, module in [*model.named_modules(remove_duplicate=False)]:
-        if module in successors and not _is_below(name, replaced):
-            report.new[name] = repr(successors[module])
-            report._was[name] = module.kind if isinstance(module, Called) else type(module).__name__
-            if name:
-                report._undo.append(functools.partial(_put_back, name=name, old=module))
-                _put(model, name, successors[module])
-    return successors.get(model, model)
+    standing = Counter(parted.originals.get(module, module) for module, _ in successors.values())
+    for name, (module, new) in successors.items():
+        original = parted.originals.get(module, module)
+        was = module.kind if isinstance(module, Called) else type(module).__name__
+        if (number := standing[original]) > 1:
+            was += f", {number} places of one object" + (", still one" if original in shared else "")
+        report.new[name], report._was[name] = repr(new), was
+        if name:
+            report._undo.append(functools.partial(_put_back, name=name, old=module))
+            _put(model, name, new)
+    for name, module in parted.places.items():
+        if not _is_below(name, [*successors]) and not any(f"{other}.".startswith(f"{name}.") for other in successors):
+            _put(model, name, module)  # what stays is shared as it was
+    return successors[""][1] if "" in successors else model
+
+
+def _made(rule: _Rule, found: Mapping[str, int], name: str, old: nn.Module, like: Tensor) -> nn.Module:
+    """The successor of a module."""
+    new = rule.make(**{key: found[key] for key in rule.wants})
+    if not isinstance(new, nn.Module):
+        raise TypeError(f"replacements: {name!r} would become a {type(new).__name__}, allowed is a module")
+    if (arity := getattr(new, "arity", 1)) != 1:
+        raise ValueError(
+            f"replacements: {name!r} would become {new}, which gives one output of {arity} inputs, allowed is "
+            f"what keeps their number; build the network with {arity} times the outputs before it"
+        )
+    new.to(like).train(old.training)
+    if _without_settings in old._forward_pre_hooks.values():
+        new.register_forward_pre_hook(_without_settings, with_kwargs=True)
+    return new
 
 
 def _is_below(name: str, others: Sequence[str]) -> bool:

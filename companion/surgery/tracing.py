@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import operator
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +17,30 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from companion.activations import ACTIVATIONS, FUNCTIONS, is_softmax, kind_of
+from companion.surgery.places import part
 
 __all__ = ["SHAPE", "Network", "free_name", "trace"]
+
+
+class _Counted:
+    """Lets Python unpack a shape, as in ``x.view(*x.shape, 1)``: it asks how long it is."""
+
+    tracer: Any
+
+    def __len__(self) -> int:
+        return self.tracer.length(self)  # type: ignore[no-any-return]
+
+
+class _Attribute(_Counted, fx.proxy.Attribute):
+    """What stands for an attribute of a value."""
+
+
+class _Proxy(_Counted, fx.Proxy):
+    """What stands for a value."""
+
+    def __getattr__(self, name: str) -> fx.proxy.Attribute:
+        """Return what stands for the attribute, which may be a method."""
+        return _Attribute(self, name)
 
 
 class _Tracer(fx.Tracer):
@@ -45,6 +70,15 @@ class _Tracer(fx.Tracer):
         # not in a finally: after an error the last one is to blame
         self.inside.pop()
         return result
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """Make what stands for a value."""
+        return _Proxy(node, self)
+
+    def length(self, obj: fx.Proxy) -> int:
+        """How many numbers a shape has for the example; of tensors this is the batch's business."""
+        value = None if self.example_input is None else self._value(obj.node)
+        return len(value) if isinstance(value, tuple) else fx.Proxy.__len__(obj)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
         """Decide as the network does for the example."""
@@ -82,23 +116,78 @@ def _asks_for_its_mode(module: nn.Module) -> bool:
 def trace(model: nn.Module, example_input: Tensor | None) -> Network:
     """A copy of a network as a graph in which nothing works in place."""
     root = copy.deepcopy(model)
+    part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: _put(root, name, new))
     tracer = _Tracer(example_input)
     try:
-        graph = tracer.trace(root)
+        with _lengths_are_recorded(root):
+            graph = tracer.trace(root)
     except Exception as error:
         culprit = tracer.inside[-1] if tracer.inside else root
-        name = next((name for name, module in root.named_modules() if module is culprit), "")
-        where = f"module {name!r}, a {type(culprit).__name__}," if name else f"the forward of {type(culprit).__name__}"
+        names = {module: name for name, module in root.named_modules()}
+        if culprit not in names:
+            caller = next((module for module in reversed(tracer.inside) if module in names), root)
+            raise ValueError(
+                f"model: {_described(names, caller)} calls a {type(culprit).__name__} that is none of its children, "
+                "such as one in a list or in a class; an nn.ModuleList makes it one"
+            ) from error
         shapes = "" if example_input is not None else "; where shapes decide, an example_input may help"
-        raise ValueError(f"model: torch.fx cannot trace {where} ({type(error).__name__}: {error}){shapes}") from error
+        raise ValueError(
+            f"model: torch.fx cannot trace {_described(names, culprit)} ({type(error).__name__}: {error})"
+            f"{_line(error)}{shapes}; a part of the network, such as a perceptron in it, may be traced alone"
+        ) from error
     _drop_questions(graph)
     _leave_no_place(root, graph)
     return Network(root, graph)
 
 
+def _put(root: nn.Module, name: str, new: nn.Module) -> None:
+    parent, _, own = name.rpartition(".")
+    setattr(root.get_submodule(parent), own, new)
+
+
+@contextlib.contextmanager
+def _lengths_are_recorded(root: nn.Module) -> Iterator[None]:
+    """Let ``len(x)`` be an operation of the graph, as ``x.size(0)`` is: Python wants a number of it at once."""
+    own = {id(g): g for m in root.modules() if "len" not in (g := getattr(type(m).forward, "__globals__", {"len": 0}))}
+    for known in own.values():
+        known["len"] = _length
+    try:
+        yield
+    finally:
+        for known in own.values():
+            del known["len"]
+
+
+def _length(x: Any) -> Any:
+    return x.tracer.create_proxy("call_function", len, (x,), {}) if isinstance(x, fx.Proxy) else len(x)
+
+
+def _described(names: Mapping[nn.Module, str], module: nn.Module) -> str:
+    name, kind = names[module], type(module).__name__
+    return f"module {name!r}, a {kind}," if name else f"the forward of {kind}"
+
+
+def _line(error: BaseException) -> str:
+    """The line of the network's own code that an error came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    library = str(Path(torch.__file__).parent)
+    own = [frame for frame in frames if not frame.filename.startswith((library, __file__))]
+    return f"; it is the line '{own[-1].line}'" if own and own[-1].line else ""
+
+
 def _drop_questions(graph: fx.Graph) -> None:
     """Erase what was asked about shapes only while tracing."""
-    asked = (getattr, operator.getitem, operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+    asked = (
+        getattr,
+        len,
+        operator.getitem,
+        operator.lt,
+        operator.le,
+        operator.gt,
+        operator.ge,
+        operator.eq,
+        operator.ne,
+    )
     for node in reversed(graph.nodes):
         if not node.users and (node.target in asked or (node.op == "call_method" and node.target in SHAPE)):
             graph.erase_node(node)

@@ -659,6 +659,16 @@ BAD: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
         ValueError,
         "kappa: got shape (2,), allowed is a number, a 0-d tensor, or shape (3,): one value per channel of z along dim",
     ),
+    "kappa of tokens": (
+        (torch.zeros(2, 7, 5), torch.ones(5), 1.0),
+        ValueError,
+        "or shape (7,): one value per channel of z along dim=1; for tokens (N, L, C), as here, dim=-1",
+    ),
+    "lam of images": (
+        (torch.zeros(2, 5, 3, 3), 1.0, torch.ones(5), -1),
+        ValueError,
+        "or shape (3,): one value per channel of z along dim=-1; for images (N, C, H, W), as here, dim=1",
+    ),
     "kappa with two dimensions": ((Z, torch.ones(1, 3), 1.0), ValueError, "kappa: got shape (1, 3), allowed is"),
     "lam of another shape": ((Z, 1.0, torch.ones(4)), ValueError, "lam: got shape (4,), allowed is"),
     "dim does not exist": (

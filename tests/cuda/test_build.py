@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from companion.cuda import build
 
@@ -127,7 +128,12 @@ def test_what_failed_leaves_nothing_in_the_cache(source: Path, cache: Path) -> N
 def test_without_nvrtc_the_error_says_what_to_install(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build._nvrtc.cache_clear()
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(build.CompileError, match=r"NVRTC could not be loaded .* install the extra \"gpu\""):
-        build.cubin(source, 90)
+    for cuda, remedy in (
+        ("13.2", r'pip install "rethinking-the-neuron\[gpu\]"'),
+        (None, "kernels need a torch for CUDA"),
+    ):
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        with pytest.raises(build.CompileError, match=rf"NVRTC could not be loaded \(.*\); {remedy}"):
+            build.cubin(source, 90)
     monkeypatch.undo()
     build._nvrtc.cache_clear()

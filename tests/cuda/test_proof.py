@@ -355,13 +355,22 @@ def test_a_benchmark_on_a_gpu_measures_kernels_or_nothing() -> None:
 # --- the doctor ---
 
 
-def test_the_doctor_names_what_is_missing_and_what_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
-        raise RuntimeError("no CuPy")
-
-    monkeypatch.setattr(launch, "cupy", missing)
-    monkeypatch.setattr(torch.version, "cuda", "12.8")
-    assert 'CuPy: not usable (no CuPy); pip install "rethinking-the-neuron[gpu-cuda12]"' in doctor.report()
+def test_the_doctor_names_what_is_missing_and_one_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setattr(launch, "cupy", launch.cupy.__wrapped__)  # without their memory
+    monkeypatch.setattr(build, "_nvrtc", build._nvrtc.__wrapped__)
+    remedies = {
+        "12.8": 'pip install "rethinking-the-neuron[gpu-cuda12]"',
+        None: "kernels need a torch for CUDA 12 or 13, this one is for a CPU",
+    }
+    for cuda, remedy in remedies.items():
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        lines = doctor.report().splitlines()
+        for what in ("CuPy", "NVRTC"):
+            (line,) = (line for line in lines if line.startswith(f"  {what}: not usable ("))
+            assert line.endswith(f"); {remedy}")
+            assert line.count("install") == remedy.count("install")
 
 
 @pytest.mark.usefixtures("gpu_of_paper")

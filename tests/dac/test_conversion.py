@@ -15,8 +15,21 @@ from torch import fx, nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
 
-from companion import AGLU, DACConv2d, DACLinear, MultiBias, models, to_dac, to_multibias
+from companion import (
+    AGLU,
+    RAA,
+    ChannelAttention,
+    DACConv2d,
+    DACLinear,
+    LASiLU,
+    MultiBias,
+    SpatialChannelAttention,
+    models,
+    to_dac,
+    to_multibias,
+)
 from companion.dac.conversion import ChannelBias, PreActivated
+from tests.together import together
 
 BIASED = (nn.Linear, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
 
@@ -574,7 +587,7 @@ def test_the_report_says_what_was_done_and_what_stays() -> None:
     )
     assert str(to_dac(model).converted).splitlines() == [
         "Conv2d → DACConv2d: 2",
-        "stays, PReLU has no DAC form: 3",
+        "stays, PReLU has parameters of its own: 3",
         "stays, ReLU before AvgPool2d: 5",
         "stays, ReLU before depthwise Conv2d: 8",
         "parameters: 427 → 439",
@@ -710,7 +723,10 @@ def test_a_network_that_cannot_be_traced_says_which_module_and_why() -> None:
     inner = nn.Sequential(nn.ReLU(), Deciding())
     model = nn.Sequential(nn.Linear(3, 3), inner, nn.Linear(3, 3))
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=r"cannot trace module '1\.1', a Deciding, \(TraceError: symbolically traced"):
+    wrong = (
+        r"cannot trace module '1\.1', a Deciding, \(TraceError: symbolically .*\); it is the line 'return x if x\.sum"
+    )
+    with pytest.raises(ValueError, match=wrong):
         to_dac(model)
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
     assert list(model.modules())[3] is inner[0]
@@ -728,11 +744,128 @@ def test_an_example_answers_questions_about_shapes() -> None:
 
 
 def test_nothing_to_convert_is_an_error() -> None:
-    with pytest.raises(ValueError, match="in Sequential no activation"):
+    with pytest.raises(ValueError, match=r"in Sequential no activation .* before its layers come Linear, the input$"):
         to_dac(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
-    # Every activation comes before average pooling.
-    with pytest.raises(ValueError, match="in SmallCNN no activation"):
-        to_dac(models.SmallCNN(3, 10), torch.randn(1, 3, 32, 32))
+    with pytest.raises(ValueError, match=r"in Sequential no activation .* it has no such layer$"):
+        to_dac(nn.Sequential(nn.Flatten()))
+
+
+class Shared(nn.Module):
+    """One block that runs three times, and a head that is the embedding's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))] * 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+class Bent(nn.Module):
+    """An activation of somebody else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + (self.rate * x).sin()
+
+
+def between(activation: nn.Module, last: nn.Module | None = None) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 6), activation, last or nn.Linear(6, 2))
+
+
+@together(
+    "model, said",
+    [
+        (
+            models.SmallCNN(3, 10),
+            "ReLU before avg_pool2d: activations.0, activations.1; stays, ReLU before mean: activat",
+        ),
+        (models.SmallCNN(3, 10, activation=AGLU), "AGLU has parameters of its own: activations.0, activations.1, acti"),
+        (models.SmallCNN(3, 10, activation=LASiLU), "LASiLU is not elementwise: activations.0, activations.1, activat"),
+        (between(AGLU()), "AGLU has parameters of its own: 1"),
+        (between(RAA(6)), "RAA is not elementwise: 1"),
+        (between(nn.PReLU()), "PReLU has parameters of its own: 1"),
+        (between(nn.LeakyReLU(0.2)), "LeakyReLU has no DAC form: 1"),
+        (between(Bent()), "Bent has parameters of its own: 1"),
+        (between(nn.ReLU(), nn.Linear(6, 1)), "ReLU before Linear with one output: 1"),
+        (nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2).requires_grad_(False), nn.ReLU()), ""),
+        (Shared(), "GELU before Linear that is called 3 times: blocks.0.1"),
+    ],
+)
+def test_what_is_in_the_way_is_said(model: nn.Module, said: str) -> None:
+    x = torch.randn(1, 3, 32, 32) if isinstance(model, models.SmallCNN) else torch.randn(3, 4)
+    if not said:
+        assert kinds(to_dac(model, x), DACLinear) == ["2"]
+        return
+    with pytest.raises(ValueError, match=r"no activation .* is followed by an nn\.Linear") as error:
+        to_dac(model, x)
+    assert f"; stays, {said}" in str(error.value)
+    assert str(error.value).endswith(
+        "; replace_activations puts others there; averages, sums and products stop them all"
+    )
+
+
+@together(
+    "make, layers",
+    [
+        (lambda: (models.build("vit_64x4", (3, 16, 16), 10, nn.GELU), 16), [f"blocks.{i}.mlp.fc2" for i in range(4)]),
+        (
+            lambda: (models.SmallCNN(3, 10, attention=ChannelAttention), 16),
+            [f"attentions.{i}.expand" for i in range(3)],
+        ),
+        (lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), ChannelAttention(8)), 16), ["1.expand"]),
+        (lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), SpatialChannelAttention(8, gate="apa")), 16), ["1.channel.expand"]),
+    ],
+)
+def test_networks_and_attention_of_this_package_are_converted(make, layers: list[str]) -> None:
+    model, size = make()
+    model = trained(model)
+    converted = to_dac(model, torch.randn(2, 3, size, size).double())
+    assert kinds(converted, DACLinear) == layers
+    assert not converted.converted.changed
+    assert_same(converted, model, torch.randn(5, 3, size, size).double())
+
+
+class Lengths(nn.Module):
+    """Asks how long a tensor is, and unpacks a shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, 4))
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        x = self.second(torch.relu(self.first(x)))
+        return x.reshape(*x.shape[:2], 2, 2) if x.ndim == 3 else x
+
+
+def test_lengths_of_batches_and_shapes_are_followed() -> None:
+    model = Lengths().double()
+    known = type(model).forward.__globals__
+    converted = to_dac(model, torch.randn(2, 3, 4).double())
+    assert "len" not in known
+    assert kinds(converted, DACLinear) == ["second"]
+    assert_same(converted, model, torch.randn(7, 5, 4).double())
+
+
+def test_a_module_that_is_no_child_is_named_with_who_calls_it() -> None:
+    class Listing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.all = [nn.ReLU()]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.all[0](x)
+            return result
+
+    with pytest.raises(ValueError, match=r"module '1', a Listing, calls a ReLU that is none of its children"):
+        to_dac(between(Listing()))
 
 
 # --- parameters --------------------------------------------------------------------------------------------------

@@ -218,6 +218,25 @@ def test_what_cannot_be_is_refused_and_the_network_stays(arguments: dict[str, ob
     assert not model[1]._forward_hooks
 
 
+def test_without_an_example_it_is_asked_for() -> None:
+    model = network()
+    with pytest.raises(TypeError, match=r"example: got None, allowed is an input of the network or the shape of one"):
+        attach_arr(model, "1", num_classes=3)
+    assert not hasattr(model, "arr")
+
+
+def test_one_object_at_several_places_is_refused_and_what_is_around_it_is_not() -> None:
+    activation = nn.GELU()
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), activation) for _ in range(3)))
+    for layers in ("*.1", "1.1"):
+        with pytest.raises(ValueError, match=r"layers: got '\d\.1', which is one GELU at 3 places"):
+            attach_arr(model, layers, 3, (8,))
+    arr = attach_arr(model, "*", 3, (8,))
+    assert arr.widths == {"0": 8, "1": 8, "2": 8}
+    model(torch.randn(4, 8))
+    arr.loss(torch.tensor([0, 1, 2, 0])).backward()
+
+
 def test_two_at_once_are_refused() -> None:
     model = network()
     attach_arr(model, "1", 3, (8,))

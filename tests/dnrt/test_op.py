@@ -229,6 +229,8 @@ BAD: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     (([1.0], torch.ones(1), torch.ones(1)), {}, TypeError, "x: got list"),
     ((torch.ones(2, 3), torch.ones(2), torch.ones(1)), {}, ValueError, r"weight: got shape \(2,\), allowed is \(3,\)"),
     ((torch.ones(2, 3), torch.ones(3, 1), torch.ones(1)), {}, ValueError, r"weight: got shape \(3, 1\)"),
+    ((torch.ones(2, 3, 4, 4), torch.ones(3), torch.ones(1)), {}, ValueError, r"; for images .*, as here, dim=1$"),
+    ((torch.ones(2, 4, 3), torch.ones(3), torch.ones(1)), {"dim": 1}, ValueError, r"; for tokens .*, as here, dim=-1$"),
     ((torch.ones(2, 3), torch.ones(3), torch.ones(2)), {}, ValueError, r"bias: got shape \(2,\)"),
     ((torch.ones(2, 3), torch.ones(3), torch.ones(1)), {"dim": 2}, ValueError, "dim: got 2 for x with 2 dimensions"),
     ((torch.ones(()), torch.ones(1), torch.ones(1)), {}, ValueError, "dim: got -1 for x with 0 dimensions"),

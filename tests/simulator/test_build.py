@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import shutil
+import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 from companion import files, simulator
 from companion.simulator import build
@@ -171,8 +175,29 @@ def test_a_machine_without_cudas_headers_is_told_what_is_missing(monkeypatch: py
     monkeypatch.setattr(build, "_candidate_header_folders", lambda: iter([Path("nowhere")]))
     try:
         assert "needs CUDA's headers" in str(simulator.why_not())
+        assert_it_ends_in_a_command(str(simulator.why_not()))
     finally:
         build._toolchain.cache_clear()
+
+
+def test_a_machine_without_numpy_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    build._toolchain.cache_clear()
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    try:
+        assert str(simulator.why_not()).startswith("The simulator needs NumPy: ")
+        assert_it_ends_in_a_command(str(simulator.why_not()))
+    finally:
+        build._toolchain.cache_clear()
+
+
+def assert_it_ends_in_a_command(message: str) -> None:
+    """What is copied from the message, pip understands, and the extra is there."""
+    *command, what = shlex.split(message.rpartition(": ")[2])
+    assert command == ["pip", "install"]
+    wanted = Requirement(what)
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert wanted.name == project["name"]
+    assert wanted.extras <= project["optional-dependencies"].keys()
 
 
 def test_processes_may_compile_the_same_source_at_the_same_time(source: Path) -> None:

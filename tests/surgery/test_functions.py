@@ -205,6 +205,109 @@ def test_a_function_of_another_library_or_one_with_settings_is_meant_too() -> No
     torch.testing.assert_close(left(x), F.leaky_relu(torch.tanh(x) * 1.7, 0.3) * 1.7)
 
 
+# --- functions that no name in the forward gives away ------------------------------------------------------------
+
+TABLE = {"relu": F.relu, "none": lambda x: x}
+
+
+def bent(x: torch.Tensor) -> torch.Tensor:
+    return F.relu(x) + 1
+
+
+class InAList(nn.Module):
+    """A list of functions beside a list of layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.activations = [F.relu, torch.tanh, F.relu]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer, activation in zip(self.layers, self.activations, strict=True):
+            x = activation(layer(x))
+        return x
+
+
+class InATable(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return TABLE["relu"](x)
+
+
+class InItsClass(nn.Module):
+    TABLE = (F.relu,)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.TABLE[0](x)
+
+
+class InALambda(nn.Module):
+    def __init__(self, activation=F.relu) -> None:
+        super().__init__()
+        self.function = lambda x: activation(x) + 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.function(x)
+        return result
+
+
+class ByAnother(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return bent(x)
+
+
+@together("make, calls", [(InAList, 2), (InATable, 1), (InItsClass, 1), (InALambda, 1), (ByAnother, 1)])
+def test_functions_are_found_wherever_a_module_has_them(make: type[nn.Module], calls: int) -> None:
+    model, x = make(), torch.randn(3, 4)
+    new = replace_activations(model, {"relu": lambda: nn.ReLU()})
+    assert [*new.replaced.new] == ["relu", "relu_1"][:calls]
+    assert torch.equal(new(x), model(x))
+    assert not torch.equal(replace_activations(model, {"relu": "sigmoid"}, (4,))(x), model(x))
+    assert type(restore_activations(new)) is make
+
+
+class HiddenInAList(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = [nn.ReLU()]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.hidden[0](x)
+        return result
+
+
+class HiddenInItsClass(nn.Module):
+    hidden = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.hidden(x)
+        return result
+
+
+class Listing(nn.Module):
+    """Beside what PyTorch sees, a list of the same: nothing is hidden. A default of the class that nobody runs."""
+
+    default = nn.ReLU()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = self.default
+        self.all = [self.act]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.act(x)
+        return result
+
+
+def test_an_activation_that_pytorch_does_not_see_is_named() -> None:
+    for make in (HiddenInAList, HiddenInItsClass):
+        new = replace_activations(nn.Sequential(nn.ReLU(), make()), {"relu": AGLU})
+        assert new.replaced.left == {
+            "1.hidden": "ReLU is in a list or in the class, where PyTorch does not see it; it does in an nn.ModuleList "
+            "and in self"
+        }
+    assert replace_activations(Listing(), {"relu": AGLU}).replaced.left == {}
+
+
 # --- what cannot be rewritten is said ----------------------------------------------------------------------------
 
 
@@ -354,6 +457,17 @@ class Defaulted(nn.Module):
         return result
 
 
+class Unwritten(Defaulted):
+    def forward(self, x: torch.Tensor, shift: float = 0.0) -> torch.Tensor:
+        return super().forward(x + shift)
+
+
+def test_a_function_behind_a_name_of_the_class_is_replaced_where_it_is_called() -> None:
+    new, x = replace_activations(Defaulted(), {"relu": "tanh"}), torch.randn(3, 4)
+    assert torch.equal(new(x), torch.tanh(x))
+    assert new.replaced.left == {}
+
+
 @together(
     "make, why",
     [
@@ -367,7 +481,7 @@ class Defaulted(nn.Module):
         (Remembering, "it changes its last, all"),
         (Named, "it would become a dict: OrderedDict"),
         (lambda: fx.symbolic_trace(Abstract()), "it is a GraphModule, whose copies are made from its graph"),
-        (Defaulted, "relu is a function, and the class has something of this name, too"),
+        (Unwritten, "relu is a function, and the class has something of this name, too"),
     ],
 )
 def test_what_torch_fx_would_get_wrong_is_left_as_it_was(make, why) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+
 import pytest
 import torch
 import torchvision
 from torch import nn
 
-from companion import AGLU, RAA, replace_activations
+from companion import AGLU, RAA, replace_activations, restore_activations
 from tests.together import together
 
 
@@ -30,11 +33,84 @@ def test_activations_are_replaced_where_they_are() -> None:
         replace_activations(model, {nn.GELU: AGLU})
 
 
-def test_a_module_in_two_places_gets_one_successor() -> None:
-    relu = nn.ReLU()
-    converted = replace_activations(nn.Sequential(nn.Linear(2, 2), relu, nn.Linear(2, 2), relu), {nn.ReLU: AGLU})
-    assert converted[1] is converted[3]
-    assert isinstance(replace_activations(relu, {nn.ReLU: nn.Tanh}), nn.Tanh)
+# --- one object in several places --------------------------------------------------------------------------------
+
+
+def in_two_places(activation: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(2, 3), activation, nn.Linear(3, 4), activation)
+
+
+def test_each_place_of_an_activation_without_parameters_gets_a_successor_of_its_own() -> None:
+    new = replace_activations(in_two_places(nn.ReLU()), {nn.ReLU: AGLU})
+    assert new[1] is not new[3]
+    assert str(new.replaced).splitlines() == [
+        "ReLU, 2 places of one object → AGLU(num_parameters=1, dim=1, init='near_one'): 1, 3",
+        "parameters: 25 → 29",
+    ]
+    # their state is as good as parameters
+    assert len({id(module) for module in replace_activations(in_two_places(nn.ReLU()), {"relu": "lasilu"})}) == 4
+    per_channel = replace_activations(in_two_places(nn.ReLU()), {nn.ReLU: RAA}, example=(2,))
+    assert [per_channel[1].weight.numel(), per_channel[3].weight.numel()] == [3, 4]
+    assert isinstance(replace_activations(nn.ReLU(), {nn.ReLU: nn.Tanh}), nn.Tanh)
+
+
+def test_what_was_shared_and_learned_or_learns_nothing_stays_one() -> None:
+    for was, make, name in ((nn.PReLU(), AGLU, "PReLU"), (nn.ReLU(), nn.Tanh, "ReLU")):
+        new = replace_activations(in_two_places(was), {type(was): make})
+        assert new[1] is new[3]
+        assert str(new.replaced).startswith(f"{name}, 2 places of one object, still one → {make.__name__}(")
+    per_channel = {nn.PReLU: RAA, "relu": RAA}
+    mixed = nn.Sequential(in_two_places(nn.PReLU()), nn.Linear(4, 5), nn.ReLU())
+    new = replace_activations(mixed, per_channel, example=(2,))
+    assert new.replaced.left == dict.fromkeys(("0.1", "0.3"), "it is called with 3 and 4 channels")
+
+
+@together("where", ["*", "1", "3"])
+def test_what_was_replaced_in_place_is_shared_again_when_it_is_put_back(where: str) -> None:
+    activation = nn.ReLU()
+    model = in_two_places(activation)
+    replace_activations(model, {nn.ReLU: AGLU}, inplace=True, where=where)
+    assert [type(model[1]), type(model[3])].count(AGLU) == (2 if where == "*" else 1)
+    assert {model[1], model[3]} - {activation} == {module for module in model if isinstance(module, AGLU)}
+    copied = restore_activations(copy.deepcopy(model))
+    assert copied[1] is copied[3]
+    restore_activations(model)
+    assert model[1] is activation
+    assert model[3] is activation
+
+
+def test_what_fails_leaves_it_shared() -> None:
+    activation = nn.ReLU()
+    model = in_two_places(activation)
+    with pytest.raises(ValueError, match="holds no GELU"):
+        replace_activations(model, {nn.GELU: AGLU}, inplace=True)
+    with pytest.raises(TypeError, match="would become a str"):
+        replace_activations(model, {nn.ReLU: lambda: "silu"}, inplace=True)  # type: ignore[dict-item,return-value]
+    assert model[1] is activation
+    assert model[3] is activation
+
+
+def test_a_shared_module_without_parameters_is_taken_apart_with_what_is_in_it() -> None:
+    pair = nn.Sequential(nn.ReLU(), nn.Dropout(0.5))
+    model = nn.Sequential(nn.Linear(2, 3), pair, nn.Linear(3, 4), pair)
+    new = replace_activations(model, {"relu": RAA}, example=(2,))
+    assert [new[1][0].weight.numel(), new[3][0].weight.numel()] == [3, 4]
+    assert restore_activations(new)[1] is new[3]
+    # of a block with weights there is one, however often it runs, and of its activation, too
+    block = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    new = replace_activations(nn.Sequential(block, block, block), {"relu": AGLU})
+    assert new[0] is new[2]
+    assert [*new.replaced.new] == ["0.1"]
+
+
+def test_hooks_of_a_shared_activation_stay_each_in_its_place() -> None:
+    activation, calls = nn.ReLU(), list[str]()
+    activation.register_forward_hook(lambda *_: calls.append("hook"))
+    model = in_two_places(activation)
+    replace_activations(model, {"relu": AGLU}, inplace=True, where="1", example=(2,))
+    calls.clear()  # of the rehearsal
+    model(torch.randn(1, 2))
+    assert calls == ["hook"]
 
 
 # --- channels ----------------------------------------------------------------------------------------------------
@@ -94,6 +170,38 @@ def test_one_pair_per_channel_computes_what_one_pair_does_while_all_are_alike() 
     torch.testing.assert_close(own(x), shared(x), rtol=1e-4, atol=1e-4)
 
 
+class Own(nn.Module):
+    """A dense layer or a scale of somebody else, who does not say how many channels it gives."""
+
+    def __init__(self, *shape: int, dim: int = -1) -> None:
+        super().__init__()
+        self.w, self.b, self.dim = nn.Parameter(torch.randn(shape)), nn.Parameter(torch.randn(shape[-1])), dim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.w.ndim == 2:
+            return x @ self.w + self.b
+        return x * self.w.view(-1, *(1,) * (x.ndim - 2)) if self.dim == 1 else x * self.w
+
+
+@together(
+    "layer, shape, expected",
+    [
+        (Own(6, 12), (5, 6), (12, -1)),
+        (Own(6), (5, 6), (6, -1)),
+        (Own(6, dim=1), (6, 4, 5), (6, 1)),
+        (nn.RMSNorm(6), (5, 6), (6, -1)),
+    ],
+)
+def test_a_layer_that_does_not_say_it_shows_its_channels_by_the_vectors_it_holds(layer, shape, expected) -> None:
+    new = replace_activations(nn.Sequential(layer, nn.GELU()), {nn.GELU: PerChannel}, example=shape)
+    assert (len(new[1].weight), new[1].dim) == expected
+
+
+def test_where_a_vector_fits_two_dimensions_nothing_is_guessed() -> None:
+    with pytest.raises(ValueError, match=r"no layer before it says where the channels of \(1, 6, 6\) are"):
+        replace_activations(nn.Sequential(Own(6, 6), nn.GELU()), {nn.GELU: PerChannel}, example=(6, 6))
+
+
 class Tokens(nn.Module):
     """Integers in, an activation called as a function, and one that is never reached."""
 
@@ -123,12 +231,22 @@ def test_an_example_may_be_a_tensor_and_what_is_left_is_said_with_the_reason() -
     ]
 
 
+class CalledTwice(nn.Module):
+    """One activation with one name, between layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.act, self.last = nn.Linear(3, 4), nn.Linear(4, 5), nn.ReLU(), nn.GELU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.last(self.act(self.second(self.act(self.first(x)))))
+        return result
+
+
 def test_a_module_that_sees_several_numbers_of_channels_is_left() -> None:
-    relu = nn.ReLU()
-    model = nn.Sequential(nn.Linear(3, 4), relu, nn.Linear(4, 5), relu, nn.Linear(5, 6), nn.GELU())
-    converted = replace_activations(model, {nn.ReLU: PerChannel, nn.GELU: PerChannel}, example=(3,))
-    assert converted.replaced.left == {"1": "it is called with 4 and 5 channels"}
-    assert kinds(converted, PerChannel) == ["5"]
+    converted = replace_activations(CalledTwice(), {nn.ReLU: PerChannel, nn.GELU: PerChannel}, example=(3,))
+    assert converted.replaced.left == {"act": "it is called with 4 and 5 channels"}
+    assert kinds(converted, PerChannel) == ["last"]
 
 
 def test_where_no_layer_says_where_the_channels_are_they_are_not_guessed() -> None:
@@ -201,6 +319,13 @@ def test_what_cannot_be_asked_for_is_an_error() -> None:
             replace_activations(model, {"relu": function})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match="replacements: '1' would become a str, allowed is a module"):
         replace_activations(model, {"relu": lambda: "silu"})  # type: ignore[dict-item,return-value]
+    for wrong in (lambda c: RAA(c), lambda channels, where: RAA(channels, dim=where), lambda *, width: RAA(width)):
+        name = list(inspect.signature(wrong).parameters)[-1]
+        with pytest.raises(
+            TypeError, match=rf"got <lambda>, which wants '{name}', allowed are parameters called channels"
+        ):
+            replace_activations(model, {"relu": wrong}, example=(3,))
+    assert replace_activations(model, {"relu": lambda dim: AGLU(4, dim)}, example=(3,))[1].dim == -1
     with pytest.raises(ValueError, match="inplace: the model is itself the activation"):
         replace_activations(nn.ReLU(), {"relu": "aglu"}, inplace=True)
 
