@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from collections import deque
@@ -25,6 +27,9 @@ BUILD = ROOT / "build"
 
 #: As many of what a failed test, or a failed step, said last are said again below the summary.
 LINES = 15
+
+#: Seconds that a step may take, and all of them together; pyproject.toml has those of a test. What hangs is ended.
+STEP, ALL = 45 * 60.0, 85 * 60.0
 
 #: No GPU is seen: `make gpu` sees it. One thread a process: two processes share two cores.
 ON_CPU = {
@@ -171,8 +176,8 @@ def failures(report: Path) -> list[str]:
     return found
 
 
-def run(lane: str, step: Step) -> tuple[int, list[str]]:
-    """Run a step, show what it says; its status and, if it failed, what decided that."""
+def run(lane: str, step: Step, limit: float = STEP) -> tuple[int, list[str]]:
+    """Run a step for so many seconds at most, show what it says; its status and, if it failed, what decided that."""
     report = BUILD / "reports" / f"{lane}-{step.name}.xml"
     report.unlink(missing_ok=True)
     caches = {
@@ -193,13 +198,22 @@ def run(lane: str, step: Step) -> tuple[int, list[str]]:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            start_new_session=True,
         ) as process:
             assert process.stdout is not None
+            end = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
+            end.start()
             for line in process.stdout:
                 print(line, end="", flush=True)
                 last.append(line.rstrip())
+            end.cancel()
     except OSError as error:
         return 127, [str(error)]
+    if process.returncode == -signal.SIGKILL:
+        return process.returncode, [
+            f"It was ended: it hung, or took more than {limit:.0f} seconds. The last it said:",
+            *last,
+        ]
     if process.returncode == 0:
         return 0, []
     return process.returncode, (failures(report) if report.exists() else []) or list(last)
@@ -208,11 +222,12 @@ def run(lane: str, step: Step) -> tuple[int, list[str]]:
 def main(names: list[str]) -> int:
     """Run all steps of the lanes, then say how each of them ended, and why."""
     summary, reasons = [], []
+    deadline = time.monotonic() + ALL
     for lane in names:
         for step in lanes(lane):
             print(f"\n=== {lane}: {step.name} ===", flush=True)
             start = time.monotonic()
-            status, why = run(lane, step)
+            status, why = run(lane, step, min(STEP, max(deadline - start, 1.0)))
             verdict = "passed" if status == 0 else f"FAILED ({status})"
             summary.append(f"{lane:8} {step.name:14} {verdict:14} {time.monotonic() - start:6.0f} s")
             if status != 0:

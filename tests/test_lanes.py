@@ -1,11 +1,14 @@
 """A lane that fails says why at its end, where continuous integration shows it."""
 
 import re
+import shutil
 import sys
 
 import pytest
 
+from companion import simulator
 from tests import lanes
+from tests.conftest import CHROMIUMS
 
 TESTS = """
 import os, pytest
@@ -22,6 +25,26 @@ def broken(): raise OSError("no disk")
 
 def test_not_begun(broken): pass
 """
+
+#: A page, a child process and a simulated kernel that never end, and what comes after them.
+ENDLESS = """
+import subprocess, sys
+from companion import simulator
+from tests.conftest import ARGUMENTS
+
+def test_page():
+    from playwright.sync_api import sync_playwright
+    with sync_playwright() as playwright:
+        page = playwright.chromium.launch(executable_path={chromium!r}, args=ARGUMENTS).new_page()
+        page.evaluate("() => {{ while (true) {{}} }}")
+
+def test_child(): subprocess.run([sys.executable, "-c", "while True: pass"])
+
+def test_kernel(): simulator.load({kernel!r}, ["endless"]).launch("endless", (1,), (1,), [])
+
+def test_after(): pass
+"""
+KERNEL = 'extern "C" __global__ void endless() { for (volatile int i = 0;; ++i) { } }'
 
 
 @pytest.fixture
@@ -54,3 +77,34 @@ def test_the_reasons_come_last(build, monkeypatch, capsys):
     assert "said\nbroke" in program
     assert "no-such-program" in none
     assert "test_right" not in summary
+
+
+def test_what_hangs_is_ended_and_named_and_the_rest_goes_on(build, monkeypatch, capsys):
+    chromium = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if chromium is None or not simulator.available():
+        pytest.skip("needs a Chromium and g++")
+    (build / "endless.cu").write_text(KERNEL)
+    simulator.load(build / "endless.cu", ["endless"])  # compiled here, outside the limit
+    planted = build / "test_planted.py"
+    planted.write_text(ENDLESS.format(chromium=chromium, kernel=str(build / "endless.cu")))
+    given = {"timeout": 20, "faulthandler_timeout": 30}
+    options = [option for name, value in given.items() for option in ("-o", f"{name}={value}")]
+    command = lanes.module(
+        "pytest", "-p", "no:cacheprovider", "-n", "1", "-c", "pyproject.toml", *options, str(planted)
+    )
+    hanging = (
+        sys.executable,
+        "-c",
+        "import subprocess, sys; print('said', flush=True); subprocess.run(['sleep', '999'])",
+    )
+    steps = [lanes.Step("tests", command, {}), lanes.Step("program", hanging, {})]
+    monkeypatch.setattr(lanes, "lanes", lambda name: steps)
+    run = lanes.run
+    monkeypatch.setattr(lanes, "run", lambda lane, step, limit: run(lane, step, 240 if step.name == "tests" else 3))
+    assert lanes.main(["planted"]) == 1
+    log, summary = capsys.readouterr().out.split("=== summary ===")
+    named = re.findall(r"--- .*::(\w+)", summary)
+    assert sorted(named) == ["test_child", "test_kernel", "test_page"]
+    assert "3 failed, 1 passed" in log
+    assert "simulator/module.py" in log, "the stack of what is deaf to signals"
+    assert "more than 3 seconds. The last it said:\nsaid" in summary
