@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ _kernels: list[Kernels] = []
 
 #: What a kernel may be given: a tensor or None for a pointer, a NumPy scalar of the parameter's type for a number.
 Arguments = Sequence[Any]
+
+#: Blocks of a grid at most, along x, y and z. Of a larger number CuPy takes the lower 32 bits, without a word.
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 
 _KERNEL = re.compile(r'\bextern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(')
 
@@ -101,12 +104,16 @@ class Kernels:
         ------
         RuntimeError
             If CuPy is missing, or a kernel that was never loaded meets the capture of a CUDA graph.
+        ValueError
+            If there are more blocks than a GPU takes.
         CompileError, SimulatorError
             If the source cannot be compiled.
         """
         if simulated:
             self._simulator().launch(name, grid, block, arguments)
             return
+        if any(count > most for count, most in zip(grid, MOST_BLOCKS, strict=False)):
+            raise ValueError(f"{name}: got tensors for {grid} blocks, allowed are {MOST_BLOCKS[: len(grid)]}")
         index = device.index if device.index is not None else torch.cuda.current_device()
         functions = self._functions.get(index) or self.load(index)
         pointers = [a.data_ptr() if isinstance(a, Tensor) else 0 if a is None else a for a in arguments]
@@ -171,6 +178,16 @@ def cupy() -> Any:
     return cupy
 
 
+class _Stream(NamedTuple):
+    """A stream in CUDA's protocol, which torch's own streams speak from torch 2.10 on. CuPy's ExternalStream, which
+    needs no protocol, is deprecated since CuPy 14 and says so at every launch."""
+
+    handle: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
 def _stream(stream: torch.cuda.Stream) -> Any:
     """torch's stream as CuPy's: taken at every launch, because the current stream belongs to the thread."""
-    return cupy().cuda.Stream.from_external(stream)
+    return cupy().cuda.Stream.from_external(_Stream(stream.cuda_stream))

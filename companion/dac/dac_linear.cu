@@ -40,8 +40,9 @@ __device__ __forceinline__ void linear_weight(const T* g, const T* z, const T* b
     const int count = N - begin < samples ? N - begin : samples;
     const MatrixView<T, false> g_view(g + begin * n, count, n, at.row), z_view(z + begin * m, count, m, at.column);
     const auto b_at = [&](int64 i, int64 j) { return i < n && j < m ? to_float(bias[i * m + j]) : 0.0f; };
-    float* const gz_part = partial + 2 * at.rest * n * m;
-    float* const g_part = gz_part + n * m;
+    const int64 weights = static_cast<int64>(n) * m;
+    float* const gz_part = partial + 2 * at.rest * weights;
+    float* const g_part = gz_part + weights;
     gradient_sums<Tile>(g_view, z_view, b_at, at.row, at.column, count,
                         [&](int64 i, int64 j, float gz_sum, float g_sum) {
                             if (i >= n || j >= m) return;

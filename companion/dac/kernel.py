@@ -31,6 +31,8 @@ ENOUGH_BLOCKS = 256
 LEAST_TERMS = 256
 #: Compute capability times ten from which on mma.m16n8k16 is there.
 TENSOR_CORES = 80
+#: What is counted in 32 bits, with a sign, has one bit less for the borders of tiles and pictures.
+BITS = 30
 
 
 def _kernels(name: str) -> Kernels:
@@ -243,7 +245,8 @@ def suits_tensor_cores(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geomet
     shape = (weight.shape[2:], geometry.stride, geometry.dilation, geometry.groups, bias.ndim)
     if z.dtype == torch.float32 or shape != ((3, 3), (1, 1), (1, 1), 1, 2):
         return False
-    if len(z) * _cut(z, weight, geometry).pixels >= 2**30:
+    outputs = math.prod(output_size(z, weight, geometry))
+    if max(len(z) * outputs, weight.numel()) >= 2**BITS or len(z) * _cut(z, weight, geometry).pixels >= 2**BITS:
         return False
     return not z.is_cuda or torch.cuda.get_device_capability(z.device) >= divmod(TENSOR_CORES, 10)
 
@@ -471,16 +474,18 @@ def _sizes(z: Tensor, weight: Tensor, bias: Tensor, geometry: Geometry) -> list[
     """What every kernel of a convolution is told, in the order of ``Convolution`` in dac_conv.cu."""
     (N, m, height, width), (n, _, *kernel), groups = z.shape, weight.shape, geometry.groups
     out = output_size(z, weight, geometry)
-    counts = {
-        "positions in the input": N * height * width,
-        "positions in the output": N * math.prod(out),
-        "channels in the input": N * m,
-        "channels in the output": N * n,
-        "weights": weight.numel(),
-    }
-    for what, count in counts.items():
-        if count >= 2**30:
-            raise ValueError(f"z: got {count} {what}, all samples together; allowed are fewer than 2^30")
+    positions = N * max(height * width, math.prod(out))
+    reach = max(d * max(k - 1, 1) for d, k in zip(geometry.dilation, kernel, strict=True))
+    for name, what, count, bits in (
+        ("z", "positions in a channel of all samples, in or out", positions, BITS),
+        ("z", "channels of all samples, in or out", N * max(m, n), BITS),
+        ("weight", "weights", weight.numel(), BITS),
+        ("stride", "places", max(geometry.stride), BITS - 2),
+        ("padding", "places", max(geometry.padding), BITS - 2),
+        ("dilation", "places from one end of the kernel to the other", reach, BITS - 2),
+    ):
+        if count >= 2**bits:
+            raise ValueError(f"{name}: got {count} {what}, allowed are fewer than 2^{bits}")
     _check_length(weight[0].numel())
     sizes: list[Any] = [int32(x) for x in (N, groups, m // groups, n // groups, height, width, out[0])]
     for divisor in (out[1], math.prod(out), kernel[1], math.prod(kernel), *geometry.stride):

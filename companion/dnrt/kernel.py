@@ -154,6 +154,8 @@ def _map_blocks(x: Tensor) -> int:
 
 def _launch_maps(direction: str, tensors: list[Tensor], x: Tensor, gate: int, simulated: bool) -> None:
     outer, length, inner = x.shape
+    if length >= 2**30:
+        raise ValueError(f"x: got vectors of {length} elements that lie in maps, allowed are fewer than 2^30")
     sizes = [int64(outer), int32(length), int64(inner), int32(_map_width(x) > 1), int32(gate)]
     name = f"raa_{direction}_maps_{KERNEL_DTYPES[x.dtype]}"
     KERNELS.launch(name, (_map_blocks(x),), (THREADS,), [*tensors, *sizes], x.device, simulated)
