@@ -61,11 +61,11 @@ class Experiment:
 
     An experiment with `validate` has two stages. Tuning: each case meets the same learning rates of the preset
     (``learning_rates``), with the tuning seeds (``tuning_seeds``); the rate with the highest mean score wins, the
-    smaller one if two are equal. A case whose winner is the smallest or the largest of its rates meets the next one
-    beyond, at most four times, until the winner lies inside (but not in "smoke"). Evaluation: each case runs with
-    its own winner and the evaluation seeds 0 … n − 1. The two kinds of seeds must not overlap. An experiment
-    without `validate`, or a preset without tuning seeds, evaluates each case at every learning rate of the preset,
-    or without any.
+    smaller one if two are equal. Where the winner of any case is the smallest or the largest of the rates, all cases
+    meet the next one beyond, at most four times, until every winner lies inside (but not in "smoke"). Evaluation:
+    each case runs with its own winner and the evaluation seeds 0 … n − 1. The two kinds of seeds must not overlap. An
+    experiment without `validate`, or a preset without tuning seeds, evaluates each case at every learning rate of the
+    preset, or without any.
 
     Parameters
     ----------

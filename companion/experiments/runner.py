@@ -45,7 +45,7 @@ _THREADS = 1
 _PACKAGES = ("jsonschema", "numpy", "scipy", "sklearn", "tqdm")
 # Seconds. Two runs of an experiment may need its smoke preset at the same time; one of them makes it.
 _PATIENCE = 600
-# So many rates a case meets at most beyond those of the grid, where its best one is at the edge.
+# So many times the grid grows at most, where the best rate of a case is at its edge.
 _FURTHER = 4
 # Of every training of a smoke preset, so many losses are kept.
 _FIRST = 2
@@ -300,33 +300,25 @@ class _Session:
     def tune(self, cases: list[Case], rates: list[float], seeds: list[int]) -> list[Row]:
         """Return a score for each case, rate and seed; nothing where nothing is tuned.
 
-        A case whose best rate is at the edge of its grid meets further rates, until the best one lies inside; the smoke
-        preset, which compares nothing, is content with its grid.
+        One grid for all: where the best rate of any case is at its edge, every case meets the next rate beyond, until
+        all the best ones lie inside. The smoke preset, which compares nothing, is content with its grid.
         """
         if self.experiment.validate is None or not seeds:
             return []
         tuning: list[Row] = []
-        tried: list[list[float]] = [[] for _ in cases]
-        wanted = [list(rates) for _ in cases]
+        grid: list[float] = []
+        wanted = list(rates)
         for _ in range(1 if self.preset == "smoke" else 1 + _FURTHER):
-            jobs = [
-                self.job("tuning", case, seed, rate)
-                for case, own in zip(cases, wanted, strict=True)
-                for rate in own
-                for seed in seeds
-            ]
+            jobs = [self.job("tuning", case, seed, rate) for case in cases for rate in wanted for seed in seeds]
             scores = self.finish(jobs, self.experiment.validate, "tuning")
             tuning += [
                 {**job.case, "seed": job.seed, "learning_rate": job.learning_rate, "score": score}
                 for job, score in zip(jobs, scores, strict=True)
             ]
-            tried = [[*old, *new] for old, new in zip(tried, wanted, strict=True)]
+            grid += wanted
             best = [_best(case, tuning, self.experiment.one_rate_for) for case in cases]
-            wanted = [
-                [_beyond(each["learning_rate"], own)] if each["at_edge"] else []
-                for each, own in zip(best, tried, strict=True)
-            ]
-            if not any(wanted):
+            wanted = sorted({_beyond(each["learning_rate"], grid) for each in best if each["at_edge"]})
+            if not wanted:
                 break
         return tuning
 

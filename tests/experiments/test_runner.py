@@ -108,8 +108,9 @@ def test_every_case_meets_every_rate_with_tuning_seeds_only():
     assert {job.seed for job in tuning} == {1000, 1001}
     assert {job.seed for job in evaluation} == {0, 1, 2}
     tried = {(job.case["name"], job.learning_rate, job.seed) for job in tuning}
-    # and one rate more for the case whose winner was the smallest
-    assert len(tried) == len(tuning) == len(result["tuning"]) == 2 * 3 * 2 + 2
+    # and one rate more, for both, since the winner of one was the smallest
+    assert {rate for _, rate, _ in tried} == {1.0, 0.1, 0.01, 0.003}
+    assert len(tried) == len(tuning) == len(result["tuning"]) == 2 * 4 * 2
 
 
 def test_the_best_rate_is_evaluated_and_the_smaller_of_equals():
@@ -180,7 +181,7 @@ def test_tuning_seeds_must_not_be_evaluated():
 def test_resume_computes_only_what_is_missing(runs):
     whole = read(run(TUNED, "laptop"))
     parts = sorted((runs / "apa-toy-laptop").glob("*.json"))
-    assert len(parts) == 2 * 3 * 2 + 2 + 2 * 3
+    assert len(parts) == 2 * 4 * 2 + 2 * 3
     for part in parts[::3]:
         part.unlink()
     (runs / "apa-toy-laptop.json").unlink()
