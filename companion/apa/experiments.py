@@ -300,7 +300,7 @@ def _fit_attention(job: Job) -> Fitted:
 
 
 def _last_attention(model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the last attention's weights and each channel's mean after they are applied, (N, C) both."""
+    """Return the last attention's weights and each channel's mean after they are applied, (N, C) both, on the CPU."""
     attention = [module for module in model.modules() if isinstance(module, ChannelAttention)][-1]
     seen: list[Tensor] = []
     hook = attention.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
@@ -310,7 +310,7 @@ def _last_attention(model: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         features = torch.cat(seen)
         weights = attention.attention(features)
-    return weights, weights * features.mean((2, 3))
+        return weights.cpu(), (weights * features.mean((2, 3))).cpu()
 
 
 def _measure_attention(job: Job) -> list[Row]:
@@ -325,7 +325,7 @@ def _measure_attention(job: Job) -> list[Row]:
     entropies = attention_entropy(weights)
     row: Row = {"test_accuracy": evaluate(fitted.model, test).accuracy}
     for group, classes in zip(("frequent", "rare"), _frequent_and_rare(fitted, job), strict=True):
-        members = torch.isin(test.targets.cpu(), classes).to(weights.device)
+        members = torch.isin(test.targets.cpu(), classes)
         row[f"entropy_{group}"] = float(entropies[members].mean())
         row[f"response_{group}"] = float(responses[members].mean())
         row[f"weight_{group}"] = float(weights[members].mean())

@@ -84,11 +84,14 @@ def value(x: Tensor, weight: Tensor, bias: Tensor, gate: Callable[[Tensor], Tens
 
 #: Elements per chunk and thread: its buffers stay in the cache, and a pass over it takes longer than its call.
 CHUNK = 2**16
+#: Elsewhere there is no such cache, and a pass takes longer than its launch.
+LARGE_CHUNK = 2**24
 
 
 def _many(x: Tensor) -> int:
     """Outer elements of a chunk."""
-    return max(1, CHUNK * torch.get_num_threads() // x[0].numel())
+    elements = CHUNK * torch.get_num_threads() if x.device.type == "cpu" else LARGE_CHUNK
+    return max(1, elements // x[0].numel())
 
 
 def _chunks(x: Tensor) -> Iterator[slice]:

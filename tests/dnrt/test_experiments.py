@@ -74,33 +74,47 @@ def test_the_two_readings_of_a_perceptron_hold_what_the_activation_gives_and_the
     assert widths == {"dnrt hidden": [128], "dnrt output": [10]}
 
 
-def test_what_is_looked_at_is_the_class_token_and_its_offsets():
+def test_what_is_looked_at_is_the_class_token_and_all_offsets(monkeypatch):
     fitted = experiments._fit(job_of("dnrt-ablation", "raa", epochs=1, train_size=100))
     model, test = fitted.model.eval(), fitted.splits.test.subset(torch.arange(60))
-    logits, inside = experiments._run(model, test.inputs)
-    assert torch.equal(logits, model(test.inputs))
     raa = experiments._hidden(model)[0][2]
     assert isinstance(raa, RAA)
-    offsets = experiments._offsets(model, inside)
-    torch.testing.assert_close(raa(inside.given[2]), inside.responses[2])
-    torch.testing.assert_close(offsets[2], F.linear(inside.given[2], raa.weight[None], raa.bias)[..., 0])
+    given = []
+    raa.register_forward_pre_hook(lambda _, args: given.append(args[0]))
+    logits, inside = experiments._run(model, test.inputs)
+    assert torch.equal(logits, model(test.inputs))
+    torch.testing.assert_close(raa(given[0]), inside.responses[2])
+    torch.testing.assert_close(inside.offsets[2], F.linear(given[0], raa.weight[None], raa.bias)[..., 0])
     assert [x.shape for x in inside.aggregated] == [(60, 17, 64)] * 4
-    row = experiments._learned(model, inside, test)
-    assert row["offset_deviation"] == pytest.approx(sum(float(c.std()) for c in offsets) / 4)
-    assert -1 <= row["relevance"] <= 1
+    whole, relevance = experiments._look(model, test.inputs), experiments._relevance(model, test)
+    monkeypatch.setattr(experiments, "_BATCH", 25)
+    seen = experiments._look(model, test.inputs)
+    for wanted, *found in (
+        (inside.offsets, whole.offsets, seen.offsets),
+        *(([x[:, 0] for x in getattr(inside, name)], getattr(whole, name), getattr(seen, name))
+          for name in ("responses", "aggregated")),
+    ):  # fmt: skip
+        for each in found:
+            torch.testing.assert_close(each, wanted)
+    row = experiments._learned(model, seen, test)
+    assert row["offset_deviation"] == pytest.approx(sum(float(c.std()) for c in inside.offsets) / 4)
+    assert row["relevance"] == pytest.approx(relevance, abs=1e-4)
+    assert -1 <= relevance <= 1
 
 
 def test_an_offset_that_is_the_share_in_the_logit_has_relevance_one(monkeypatch):
     fitted = experiments._fit(job_of("dnrt-ablation", "raa", epochs=0))
     part = fitted.splits.test.subset(torch.arange(20))
+    run = experiments._run
 
-    def shares(model, _):
-        logits, inside = experiments._run(model, part.inputs)
+    def with_shares(model, images):
+        logits, inside = run(model, images)
         margins = logits.gather(1, part.targets[:, None])[:, 0] - logits.mean(1)
-        gradients = torch.autograd.grad(margins.sum(), inside.responses)
-        return [(y * g).sum(-1).detach() for y, g in zip(inside.responses, gradients, strict=True)]
+        gradients = torch.autograd.grad(margins.sum(), inside.responses, retain_graph=True)
+        shares = [(y * g).sum(-1).detach() for y, g in zip(inside.responses, gradients, strict=True)]
+        return logits, inside._replace(offsets=shares)
 
-    monkeypatch.setattr(experiments, "_offsets", shares)
+    monkeypatch.setattr(experiments, "_run", with_shares)
     assert experiments._relevance(fitted.model, part) == pytest.approx(1)
 
 
