@@ -42,6 +42,13 @@ TIMM = """
 """
 NAMES = (*TORCHVISION.split(), *TIMM.split(), *STRANGERS)
 
+#: What is exported to ONNX as well, which takes a minute and more where there are many activations.
+TO_ONNX = (
+    *STRANGERS,
+    *("alexnet", "vgg11_bn", "resnet18", "squeezenet1_1", "convnext_tiny", "swin_t"),
+    *("vit_tiny_patch16_224", "convnext_atto", "mixer_s32_224", "resmlp_12_224"),
+)
+
 #: What neurons are activated by; the others are gates.
 NEURONS = ("relu", "relu6", "leaky_relu", "elu", "silu", "hardswish", "gelu", "mish")
 SIZES = (64, 96, 224, 256)
@@ -202,6 +209,8 @@ class Walk:
 
     def onnx(self) -> str:
         """ONNX Runtime computes the same with the new network where torch can write the old as ONNX."""
+        if self.name not in TO_ONNX:
+            return "–"
         try:
             out = in_onnx_runtime(self.aglu, self.x)
         except Exception:

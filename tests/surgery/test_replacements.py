@@ -243,10 +243,44 @@ class CalledTwice(nn.Module):
         return result
 
 
-def test_a_module_that_sees_several_numbers_of_channels_is_left() -> None:
-    converted = replace_activations(CalledTwice(), {nn.ReLU: PerChannel, nn.GELU: PerChannel}, example=(3,))
+class CalledTwiceOrThrice(CalledTwice):
+    """Nobody can write down what it does."""
+
+    def forward(self, x: torch.Tensor, again: bool = False) -> torch.Tensor:
+        result = super().forward(x)
+        return self.act(result) if again else result
+
+
+def test_where_calls_of_one_module_see_several_numbers_of_channels_each_gets_a_successor() -> None:
+    model, x = CalledTwice(), torch.randn(2, 3)
+    converted = replace_activations(model, {nn.ReLU: PerChannel, nn.GELU: nn.GELU}, example=(3,))
+    assert [len(module.weight) for module in (converted.act, converted.act_1)] == [4, 5]
+    assert converted.replaced.left == {}
+    expected = model.last(2 * model.second(2 * model.first(x)))
+    torch.testing.assert_close(converted(x), expected)
+    back = restore_activations(converted)
+    assert type(back) is CalledTwice
+    assert not hasattr(back, "act_1")
+    assert torch.equal(back(x), model(x))
+    # where nothing is told, one is enough
+    assert [*replace_activations(model, {nn.ReLU: AGLU}, example=(3,)).replaced.new] == ["act"]
+
+
+def test_a_network_of_torchvision_whose_blocks_call_one_activation_for_two_widths() -> None:
+    with torch.device("meta"):
+        model = torchvision.models.resnet50()
+        new = replace_activations(model, {nn.ReLU: RAA}, example=(3, 64, 64))
+    assert len(new.replaced.new) == 1 + 16 * 3
+    assert (new.layer1[0].relu.weight.numel(), new.layer1[0].relu_2.weight.numel()) == (64, 256)
+
+
+def test_a_module_that_sees_several_numbers_of_channels_is_left_where_its_calls_cannot_be_told_apart() -> None:
+    converted = replace_activations(CalledTwiceOrThrice(), {nn.ReLU: PerChannel, nn.GELU: PerChannel}, example=(3,))
     assert converted.replaced.left == {"act": "it is called with 4 and 5 channels"}
     assert kinds(converted, PerChannel) == ["last"]
+    shared = nn.Sequential(nn.Linear(3, 4), prelu := nn.PReLU(), nn.Linear(4, 5), prelu, nn.ReLU())
+    left = replace_activations(shared, {nn.PReLU: PerChannel, nn.ReLU: AGLU}, example=(3,)).replaced.left
+    assert left == dict.fromkeys(("1", "3"), "it is called with 4 and 5 channels")
 
 
 def test_where_no_layer_says_where_the_channels_are_they_are_not_guessed() -> None:
