@@ -625,7 +625,7 @@ def train(
     generator = torch.Generator().manual_seed(seed)
     steps = epochs * math.ceil(len(data) / batch_size)
     watching = [watcher for watcher in (after_epoch, *listeners) if watcher is not None]
-    stateful = [watcher for watcher in watching if isinstance(watcher, Stateful)]
+    stateful: list[Stateful] = [watcher for watcher in watching if isinstance(watcher, Stateful)]
     at = _Progress(model, rule, generator, torch.zeros((), device=data.inputs.device), stateful, ended=epochs == 0)
     kept = _CHECKPOINTS.get()
     write = kept.resume(at, whole=len(stateful) == len(watching)) if kept else _write_nothing

@@ -102,7 +102,7 @@ def homes(experiment: Experiment) -> tuple[Path, ...]:
     return tuple(sorted(found))
 
 
-def code(homes: Iterable[Path], device: str) -> str:
+def code(files: Iterable[Path], device: str) -> str:
     """Return a hash of the code that an experiment's numbers depend on, as it lies on the disk now.
 
     It holds the modules in which the experiment's functions stand and all of the package that these import, directly or
@@ -115,7 +115,7 @@ def code(homes: Iterable[Path], device: str) -> str:
 
     Parameters
     ----------
-    homes : iterable of pathlib.Path
+    files : iterable of pathlib.Path
         Of an experiment, as `homes` gives them.
     device : str
         "cpu" or "cuda".
@@ -126,17 +126,17 @@ def code(homes: Iterable[Path], device: str) -> str:
         64 hexadecimal digits.
     """
     digest = hashlib.sha256(torch.__version__.partition("+")[0].encode())
-    for file in _sources(homes, device):
+    for file in _sources(files, device):
         name = file.relative_to(_PACKAGE).as_posix() if file.is_relative_to(_PACKAGE) else file.name
         content = _source(file, file.stat().st_mtime_ns).essence if file.suffix == ".py" else file.read_bytes()
         digest.update(b"\0".join((name.encode(), content)))
     return digest.hexdigest()
 
 
-def _sources(homes: Iterable[Path], device: str) -> list[Path]:
+def _sources(files: Iterable[Path], device: str) -> list[Path]:
     """These files, the package's modules that they import, and for a GPU the kernels beside those; sorted."""
     found: set[Path] = set()
-    waiting = list(homes)
+    waiting = list(files)
     while waiting:
         file = waiting.pop()
         if file not in found:

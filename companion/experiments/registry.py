@@ -130,7 +130,6 @@ class Experiment:
             raise ValueError(f"preset is {preset!r}; {self.name} has {', '.join(self.presets)}")
         return self.presets[preset]
 
-
     def settings(self, preset: str, device: str | None = None) -> dict[str, Any]:
         """Return what the jobs of a preset are told: all but its seeds and learning rates.
 
