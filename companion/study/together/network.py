@@ -131,8 +131,7 @@ class ArenaCNN(nn.Module):
         self.front = front
         # The normalisation's shift makes a bias of the convolution redundant.
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(n, m, 3, padding=1, bias=False)
-            for (n, _), m in zip(pairwise((channels, *units)), maps, strict=True)
+            nn.Conv2d(n, m, 3, padding=1, bias=False) for n, m in zip(inputs, maps, strict=True)
         )
         # A map of one pixel stays as it is.
         sides = [min(pixels) // 2 ** (layer // 2) for layer in range(LAYERS)]

@@ -9,10 +9,10 @@ from tests.experiments.committed import assert_current, committed
 KEYS = {"together-conv": {"neuron", "seed", "learning_rate", "accuracy", "loss", "parameters", "flops"}}
 
 
-def job_of(preset, stage, neuron, **changes):
+def job_of(preset, stage, neuron, rate=0.01, **changes):
     experiment = get("together-conv")
     settings = {**experiment.presets[preset], **changes}
-    return Job("together-conv", stage, {"neuron": neuron}, settings, 0, 0.01)
+    return Job("together-conv", stage, {"neuron": neuron}, settings, 0, rate)
 
 
 def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
@@ -42,7 +42,7 @@ def test_tuning_and_evaluation_see_the_data_that_the_protocol_says():
 
 
 def test_the_network_is_channels_last_and_learns():
-    fitted = experiments._fit(job_of("smoke", "evaluation", "relu", epochs=6))
+    fitted = experiments._fit(job_of("smoke", "evaluation", "relu", rate=0.1, epochs=6))
     assert all(p.is_contiguous(memory_format=torch.channels_last) for p in fitted.model.parameters() if p.ndim == 4)
     assert experiments.evaluate(fitted.model, fitted.splits.test).accuracy > 0.5
 
@@ -63,4 +63,4 @@ def test_the_full_preset_compiles_every_neuron_in_one_graph(neuron):
     changes = {"dataset": "digits", "widths": [16, 32, 32], "train_size": 130, "epochs": 1, "batch_size": 64}
     fitted = experiments._fit(job_of("full", "evaluation", neuron, device="cpu", **changes))
     assert all(parameter.isfinite().all() for parameter in fitted.model.parameters())
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
