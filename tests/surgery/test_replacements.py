@@ -79,6 +79,28 @@ def test_what_was_replaced_in_place_is_shared_again_when_it_is_put_back(where: s
     assert model[3] is activation
 
 
+class HalfUsed(nn.Module):
+    """Two of its three places are not reached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.first = nn.Linear(2, 3), nn.ReLU()
+        self.second = self.third = self.first
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.first(self.layer(x))
+        return result
+
+
+def test_what_stays_is_shared_as_it_was() -> None:
+    new = replace_activations(HalfUsed(), {nn.ReLU: RAA}, example=(2,))
+    assert isinstance(new.first, RAA)
+    assert isinstance(new.second, nn.ReLU)
+    assert new.second is new.third
+    assert new.replaced.left == dict.fromkeys(("second", "third"), "the example does not reach it")
+    assert len({id(module) for module in restore_activations(new).children()}) == 2
+
+
 def test_what_fails_leaves_it_shared() -> None:
     activation = nn.ReLU()
     model = in_two_places(activation)
