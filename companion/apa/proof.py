@@ -28,7 +28,7 @@ CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], bool], ...] = (
     ((70, 16), (16,), False),  # in packs, several chunks of them,
     ((9, 16), (16,), True),  # one by one, though there are whole packs of them
 )
-#: Parameters of the first channel, of the second, ... : ordinary ones, a negative gain, a large one, the two limits, none.
+#: Parameters of the first channel, of the second, and so on: ordinary ones, a negative gain, a large one, limits, NaN.
 KAPPAS = (0.75, 1.25, -0.5, 60.0, 1.0, 1.0, 1.0)
 LAMS = (0.5, 1.0, 2.0, 0.75, 0.0, math.inf, -1.0)
 

@@ -186,6 +186,7 @@ def compared(
     of_terms: float,
     magnitudes: Callable[..., Tensor] | None = None,
     shifted: bool = False,
+    signal: Tensor | None = None,
 ) -> Iterator[Comparison]:
     """f and its gradients by the kernels, beside those by plain torch in float64.
 
@@ -208,11 +209,14 @@ def compared(
     shifted : bool
         Whether operands and the gradient of the result begin inside a pack of 16 bytes. Otherwise they begin with one,
         as they do when nothing was cut off: only then are rows of a suitable length accessed in packs.
+    signal : Tensor, optional
+        The gradient of the result, if not :func:`signals`.
     """
     exactly = [x.double() for x in operands]
-    with torch.no_grad():
-        shape = function(*exactly).shape
-    signal = signals(*shape, dtype=operands[0].dtype)
+    if signal is None:
+        with torch.no_grad():
+            shape = function(*exactly).shape
+        signal = signals(*shape, dtype=operands[0].dtype)
     there = [begins_within_a_pack(x, device) if shifted else x.to(device) for x in (*operands, signal)]
     found = differentiated(function, there[:-1], there[-1])
     exact = differentiated(function, exactly, signal.double())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,7 @@ PICTURES: tuple[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = 
     ((1, 70, 9, 7), (19, 70, 3, 3), {}),
     ((1, 32, 3, 4), (2, 32, 3, 3), {"padding": (2, 0), "pad_order": "before"}),
     ((1, 3, 5, 130), (17, 3, 3, 3), {"padding": 1}),
+    ((1, 3, 2, 2), (2, 3, 3, 3), {"padding": 3}),
 )
 
 
@@ -54,7 +55,7 @@ def dense(device: str) -> Iterator[Comparison]:
     """Every kernel of ``dac_linear.cu``."""
     for dtype in KERNEL_DTYPES:
         for width in kernel.TILES["forward"]:
-            with _tiles(width):
+            with _replaced("tiling", partial(_tiling, width)):
                 for N, m, n, shifted in DENSE:
                     operands = inputs(N, m, dtype=dtype), signals(n, m, dtype=dtype), offsets(n, m, dtype=dtype)
                     bounds = RELATIVE, OF_TERMS
@@ -65,13 +66,16 @@ def convolution(device: str) -> Iterator[Comparison]:
     """Every kernel of ``dac_conv.cu``, and of those for 3 × 3 on tensor cores."""
     for dtype in KERNEL_DTYPES:
         for width in kernel.TILES["forward"]:
-            with _tiles(width):
-                for *case, shifted in CONVOLUTIONS:
+            with _replaced("tiling", partial(_tiling, width)):
+                for z, weight, numbers, shifted in CONVOLUTIONS:
                     for per_weight in (False, True):
-                        operands = _operands(*case[:2], per_weight, dtype)
-                        yield from _convolved(operands, case[2], device, shifted)
-        for z, weight, numbers in PICTURES:
-            yield from _convolved(_operands(z, weight, False, dtype), numbers, device)
+                        operands = _operands(z, weight, per_weight, dtype)
+                        yield from _convolved(operands, numbers, device, shifted)
+        for outputs in (2, 4):
+            with _replaced("outputs_of_a_block", lambda *_, outputs=outputs: outputs):
+                for z, weight, numbers in PICTURES:
+                    yield from _convolved(_operands(z, weight, False, dtype), numbers, device)
+        yield from _infinite(dtype, device)
 
 
 def _operands(z: tuple[int, ...], weight: tuple[int, ...], per_weight: bool, dtype: torch.dtype) -> list[Tensor]:
@@ -80,25 +84,41 @@ def _operands(z: tuple[int, ...], weight: tuple[int, ...], per_weight: bool, dty
 
 
 def _convolved(
-    operands: list[Tensor], numbers: dict[str, Any], device: str, shifted: bool = False
+    operands: list[Tensor],
+    numbers: dict[str, Any],
+    device: str,
+    shifted: bool = False,
+    signal: Tensor | None = None,
 ) -> Iterator[Comparison]:
     f = partial(dac_conv2d, **numbers)
     # with padding before, terms of the border count as well: the kernels add them and take them back
     terms = partial(dac_conv2d, **{**numbers, "pad_order": "before"})
-    yield from compared("dac_conv2d", f, operands, device, RELATIVE, OF_TERMS, terms, shifted)
+    yield from compared("dac_conv2d", f, operands, device, RELATIVE, OF_TERMS, terms, shifted, signal)
+
+
+def _infinite(dtype: torch.dtype, device: str) -> Iterator[Comparison]:
+    """Infinite inputs, of which tensor cores make NaN in too many places, and a gradient that is NaN itself."""
+    z, weight, bias = _operands((1, 3, 5, 4), (2, 3, 3, 3), False, dtype)
+    signal = signals(1, 2, 5, 4, dtype=dtype)
+    far, unknown = z.clone(), signal.clone()
+    far[0, 0, 0, 0], far[0, 1, 2, 1:3] = math.inf, math.inf  # gradients of the first are infinite, of the second NaN
+    unknown[0, 1, 2, 2] = math.nan
+    yield from _convolved([far, weight, bias], {"padding": 1}, device, signal=signal)
+    yield from _convolved([z, weight, bias + 8], {"padding": 1}, device, signal=unknown)  # all are active
 
 
 @contextlib.contextmanager
-def _tiles(width: str) -> Iterator[None]:
-    """Tiles of one width for every size, as only large layers have them."""
-    chosen = kernel.tiling
-
-    def tiling(what: str, rows: int, columns: int) -> kernel.Tiling:
-        down, across, threads = kernel.TILES[what][width]
-        return kernel.Tiling(width, threads, math.ceil(rows / down) * math.ceil(columns / across))
-
-    kernel.tiling = tiling
+def _replaced(name: str, plan: Callable[..., Any]) -> Iterator[None]:
+    """Another plan of launches, as only large layers have it."""
+    chosen = getattr(kernel, name)
+    setattr(kernel, name, plan)
     try:
         yield
     finally:
-        kernel.tiling = chosen
+        setattr(kernel, name, chosen)
+
+
+def _tiling(width: str, what: str, rows: int, columns: int) -> kernel.Tiling:
+    """Tiles of one width for every size."""
+    down, across, threads = kernel.TILES[what][width]
+    return kernel.Tiling(width, threads, math.ceil(rows / down) * math.ceil(columns / across))

@@ -16,17 +16,23 @@ from companion.operator import KERNEL_DTYPES
 RELATIVE = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}
 OF_TERMS = {torch.float32: 2e-6, torch.float16: 4e-5, torch.bfloat16: 4e-5}
 
-#: Rows: shorter than a pack, in lanes of a warp, in a warp, in a block, in several blocks; maps, packed and not.
+#: Rows that begin anywhere in a pack: shorter than one, in a few lanes, in 32 lanes, in a warp, in a block (in 16 bits
+#: the row before still is in a warp), in several blocks; maps, packed and not.
 SHAPES: tuple[tuple[tuple[int, ...], int], ...] = (
-    ((2, 3), -1),
+    ((5, 3), -1),
     ((67, 33), -1),
-    ((5, 1000), -1),
-    ((5, 1500), -1),
+    ((2, 509), -1),
+    ((2, 1001), -1),
+    ((2, 1501), -1),
     ((2, 9001), -1),
-    ((1, 33_001), -1),
+    ((2, 33_001), -1),
     ((3, 19, 5, 5), 1),
     ((2, 9, 4, 8), 1),
 )
+#: Rows of whole packs, and more rows than a chunk of columns has.
+WHOLE = ((66, 32), (2, 1024), (2, 1504), (2, 4096))
+#: More chunks than a warp joins.
+MANY = (1, 270_001)
 
 
 def exercise(device: str) -> Iterator[Comparison]:
@@ -34,9 +40,16 @@ def exercise(device: str) -> Iterator[Comparison]:
     for dtype in KERNEL_DTYPES:
         for gate in GATES:
             for shape, dim in SHAPES:
-                # offsets of a few units, exact in 16 bits
-                length = shape[dim]
-                weight = signals(length) / 2 ** max(0, (length // 8).bit_length())
-                operands = inputs(*shape, dtype=dtype), weight, offsets(1) / 16
-                function = partial(raa, gate=gate, dim=dim)
-                yield from compared(f"raa, {gate}", function, operands, device, RELATIVE, OF_TERMS[dtype])
+                yield from _compared(gate, shape, dim, dtype, device)
+        for shape in WHOLE:
+            yield from _compared("gelu", shape, -1, dtype, device)
+    yield from _compared("gelu", MANY, -1, torch.float32, device)
+
+
+def _compared(gate: str, shape: tuple[int, ...], dim: int, dtype: torch.dtype, device: str) -> Iterator[Comparison]:
+    # offsets of a few units, exact in 16 bits
+    length = shape[dim]
+    weight = signals(length) / 2 ** max(0, (length // 8).bit_length())
+    operands = inputs(*shape, dtype=dtype), weight, offsets(1) / 16
+    function = partial(raa, gate=gate, dim=dim)
+    yield from compared(f"raa, {gate}", function, operands, device, RELATIVE, OF_TERMS[dtype])
