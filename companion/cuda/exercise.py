@@ -221,7 +221,7 @@ def compared(
     found = differentiated(function, there[:-1], there[-1])
     exact = differentiated(function, exactly, signal.double())
     if magnitudes is None:
-        terms = [x[x.isfinite()].abs().max() for x in exact]
+        terms = [torch.where(x.isfinite(), x.abs(), 0).max() for x in exact]
     else:
         terms = differentiated(magnitudes, [x.abs() for x in exactly], signal.double().abs())
     named = ("the result", *(f"the gradient of operand {k}" for k in range(1, len(exact))))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 
 import torch
+from torch import Tensor
 
-from companion.cuda.exercise import Comparison, compared, inputs, offsets, signals
+from companion.cuda.exercise import Comparison, compared, inputs, signals
 from companion.dnrt.op import raa
 from companion.dnrt.reference import GATES
 from companion.operator import KERNEL_DTYPES
@@ -40,16 +42,20 @@ def exercise(device: str) -> Iterator[Comparison]:
     for dtype in KERNEL_DTYPES:
         for gate in GATES:
             for shape, dim in SHAPES:
-                yield from _compared(gate, shape, dim, dtype, device)
+                yield from _compared(gate, inputs(*shape, dtype=dtype), dim, device)
+            far = inputs(2, 33, dtype=dtype)
+            far[:, 0] = torch.tensor([100.0, -100.0])
+            yield from _compared(gate, far, -1, device)
+        yield from _compared("relu", inputs(1, 33, dtype=dtype), -1, device, math.nan)
         for shape in WHOLE:
-            yield from _compared("gelu", shape, -1, dtype, device)
-    yield from _compared("gelu", MANY, -1, torch.float32, device)
+            yield from _compared("gelu", inputs(*shape, dtype=dtype), -1, device)
+    yield from _compared("gelu", inputs(*MANY), -1, device)
 
 
-def _compared(gate: str, shape: tuple[int, ...], dim: int, dtype: torch.dtype, device: str) -> Iterator[Comparison]:
+def _compared(gate: str, x: Tensor, dim: int, device: str, bias: float = -0.03125) -> Iterator[Comparison]:
     # offsets of a few units, exact in 16 bits
-    length = shape[dim]
+    length = x.shape[dim]
     weight = signals(length) / 2 ** max(0, (length // 8).bit_length())
-    operands = inputs(*shape, dtype=dtype), weight, offsets(1) / 16
     function = partial(raa, gate=gate, dim=dim)
-    yield from compared(f"raa, {gate}", function, operands, device, RELATIVE, OF_TERMS[dtype])
+    operands = (x, weight, torch.tensor([bias]))
+    yield from compared(f"raa, {gate}", function, operands, device, RELATIVE, OF_TERMS[x.dtype])

@@ -45,7 +45,7 @@ def compiled(source: Path, kernels: Sequence[str], include: Sequence[Path], fold
     main = folder / f"{source.stem}.cpp"
     main.write_text(build._main_file(source, kernels, build._dynamic_shared_names(build._closure(source, include))))
     where = [f"-I{build.RUNTIME}", *(f"-isystem{path}" for path in tools.headers), *(f"-I{path}" for path in include)]
-    counted = ["--coverage", "-fprofile-abs-path", f"-fprofile-filter-files={re.escape(str(PACKAGE))}/.*[.]cuh?$"]
+    counted = ["--coverage", "-fprofile-update=atomic", f"-fprofile-filter-files={re.escape(str(PACKAGE))}/.*[.]cuh?$"]
     compile_ = [tools.compiler, *build._COMMON_FLAGS, *where]
     objects = [str(folder / f"{source.stem}.o"), str(folder / "scheduler.o")]
     build._compile([*compile_, "-O0", *counted, "-c", str(main), "-o", objects[0]], source.name)
