@@ -206,11 +206,11 @@ class _Page:
 
     def addressed(self, html: str) -> str:
         """HTML in which links to other pages lead to the published ones."""
-        return re.sub(r"(?<=href=['\"])(?![a-z]+:|#)([^'\"]+)(?=['\"])", self._link, html)
+        return re.sub(r"(?<=<a href=['\"])(?![a-z]+:)([^'\"]+)(?=['\"])", self._link, html)
 
     def _link(self, match: re.Match[str]) -> str:
         target, _, anchor = match[1].partition("#")
-        file = (self.path.parent / target).resolve()
+        file = (self.path.parent / target).resolve() if target else self.path
         if file.suffix not in ("", ".md", ".ipynb", ".html"):
             return raw_address(file, self.ref)
         return page_address(file) + (f"#{anchor}" if anchor else "")

@@ -49,7 +49,7 @@ def said(*command):
 
 def text(page):
     """What a reader reads on a page."""
-    (main,) = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").select("main article")
+    (main,) = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").select("main article.bd-article")
     words = main.get_text().split()
     assert len(words) > 20
     return words

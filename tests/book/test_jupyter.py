@@ -31,6 +31,18 @@ SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
 
+#: All cells are there, and no dollar outside code is left.
+TYPESET = """cells => {
+  const dollar = text => {
+    const prose = text.cloneNode(true);
+    prose.querySelectorAll("code").forEach(each => each.remove());
+    return prose.textContent.includes("$");
+  };
+  const texts = [...document.querySelectorAll(".jp-Notebook .jp-MarkdownCell .jp-RenderedMarkdown")];
+  const there = document.querySelectorAll(".jp-Notebook .jp-Cell").length === cells;
+  return there && texts.length > 0 && !texts.some(dollar);
+}"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -117,12 +129,11 @@ def open_copy(chromium, lab):
             foreign.append(route.request.url)
             route.abort()
 
-    def make(name, formulas):
+    def make(name, cells):
         page = context.new_page()
         page.route("**/*", answer)
         page.goto(f"{lab}/lab/tree/mechanisms/{name}.ipynb?reset")
-        shown = "document.querySelectorAll('.jp-Notebook .jp-MarkdownCell mjx-container').length"
-        page.wait_for_function(f"{shown} >= {formulas}")
+        page.wait_for_function(TYPESET, arg=cells)
         return page
 
     yield make
@@ -141,11 +152,11 @@ def code(notebook):
 @pytest.mark.parametrize("name", OPENED)
 def test_jupyter_shows_numbers_words_figures_and_folded_cells(open_copy, folder, name):
     copy = copy_of(folder, name)
-    prose = "\n\n".join(cell.source for cell in copy.cells if cell.cell_type == "markdown")
-    page = open_copy(name, formulas=prose.count("$$") // 2)
+    page = open_copy(name, len(copy.cells))
+    assert page.locator(".jp-Notebook mjx-container").count() > 10
     assert page.locator(".jp-Notebook mjx-merror").count() == 0
 
-    text = " ".join(" ".join(page.locator(".jp-Notebook .jp-MarkdownCell").all_text_contents()).split())
+    text = " ".join(" ".join(page.locator(".jp-Notebook .jp-RenderedMarkdown").all_text_contents()).split())
     assert re.findall(r"\{[a-z][\w:-]*\}|:::|\$\$|\(eq-[^)]*\)=|\{\{", text) == []
     keys = re.findall(r"^@\w+\{(\w+),", (BOOK / "references.bib").read_text(encoding="utf-8"), re.MULTILINE)
     original = nbformat.read(BOOK / "mechanisms" / f"{name}.ipynb", as_version=4)
@@ -174,7 +185,8 @@ def outputs(notebook):
 
 
 def test_a_chapter_runs_in_jupyter_from_top_to_bottom(open_copy, folder):
-    page = open_copy(RUN, formulas=1)
+    page = open_copy(RUN, len(copy_of(folder, RUN).cells))
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for(timeout=1000 * START)
     for command in ("notebook:clear-all-cell-outputs", "notebook:run-all-cells", "docmanager:save"):
         page.wait_for_function(f"jupyterapp.commands.execute('{command}').then(() => true)", timeout=1000 * EXECUTE)
     done = copy_of(folder, RUN)
