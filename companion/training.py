@@ -624,8 +624,8 @@ def train(
     whole, rest = (_forward(model, precision, compiles) for compiles in (compiled, False))
     generator = torch.Generator().manual_seed(seed)
     steps = epochs * math.ceil(len(data) / batch_size)
-    watching: list[object] = [watcher for watcher in (after_epoch, *listeners) if watcher is not None]
-    stateful = [watcher for watcher in watching if isinstance(watcher, Stateful)]
+    watching = [watcher for watcher in (after_epoch, *listeners) if watcher is not None]
+    stateful = _stateful(watching)
     at = _Progress(model, rule, generator, torch.zeros((), device=data.inputs.device), stateful, ended=epochs == 0)
     kept = _CHECKPOINTS.get()
     write = kept.resume(at, whole=len(stateful) == len(watching)) if kept else _write_nothing
@@ -655,6 +655,11 @@ def train(
         at.ended = bool(stopped) or len(at.losses) == epochs
     write(at_once=True)
     return at.losses
+
+
+def _stateful(watching: Sequence[object]) -> list[Stateful]:
+    """Return those that can go on with a training that was interrupted."""
+    return [watcher for watcher in watching if isinstance(watcher, Stateful)]
 
 
 def _forward(model: nn.Module, precision: str, compiled: bool) -> Callable[[Tensor], Tensor]:
