@@ -153,6 +153,7 @@ _SMOKE: dict[str, Any] = {
     "widths": [16, 32, 32],
     "epochs": 2,
     "train_size": 200,
+    "shift": 1,
     "batch_size": 20,
     "learning_rates": [0.03, 0.1],
     "seeds": 2,

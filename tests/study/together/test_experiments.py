@@ -42,7 +42,7 @@ def test_tuning_and_evaluation_see_the_data_that_the_protocol_says():
 
 
 def test_the_network_is_channels_last_and_learns():
-    fitted = experiments._fit(job_of("smoke", "evaluation", "relu", rate=0.1, epochs=6))
+    fitted = experiments._fit(job_of("smoke", "evaluation", "relu", rate=0.1, epochs=3, train_size=1300))
     assert all(p.is_contiguous(memory_format=torch.channels_last) for p in fitted.model.parameters() if p.ndim == 4)
     assert experiments.evaluate(fitted.model, fitted.splits.test).accuracy > 0.5
 
