@@ -47,9 +47,10 @@ from companion.datasets import random_crop_and_mirror
 from companion.dnrt.attachment import AttachedARR
 from companion.experiments import Case, Experiment, Job, Row, grid, register
 from companion.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
+from companion.study.together.measures import judged
 from companion.study.together.network import front
 from companion.study.together.neurons import NEURONS, build, equal_widths
-from companion.training import Loss, evaluate, linear, train, warm_up
+from companion.training import Loss, linear, train, warm_up
 
 __all__: list[str] = []
 
@@ -98,13 +99,11 @@ def _loss(fitted: Fitted, smoothing: float) -> Loss:
 
 def _measure(job: Job) -> list[Row]:
     fitted = _fit(job)
-    test = fitted.splits.test
-    evaluation = evaluate(fitted.model, test)
-    cost = count(fitted.model, test.inputs.shape[1:])
+    model, splits = fitted.model, fitted.splits
+    cost = count(model, splits.test.inputs.shape[1:])
     return [
         {
-            "accuracy": evaluation.accuracy,
-            "loss": evaluation.loss,
+            **judged(model, splits.train, splits.test, job.settings["measured"], job.seed),
             "parameters": cost.parameters,
             "flops": cost.flops,
         }
@@ -131,6 +130,7 @@ _LAPTOP: dict[str, Any] = {
     "precision": "float32",
     "compiled": False,
     "device": "cpu",
+    "measured": {"collapse": 10_000, "noise": 2000, "corrupted": 1000, "attacked": 1000},
     "learning_rates": [0.1, 0.3, 1.0],
     "tuning_seeds": [1000],
     "seeds": 10,
@@ -154,6 +154,7 @@ _SMOKE: dict[str, Any] = {
     "epochs": 2,
     "train_size": 200,
     "shift": 1,
+    "measured": {"collapse": 200, "noise": 60, "corrupted": 60, "attacked": 60},
     "batch_size": 20,
     "learning_rates": [0.03, 0.1],
     "seeds": 2,
@@ -174,6 +175,17 @@ register(
         cases=_cases,
         validate=partial(validation_accuracy, _fit),
         measure=_measure,
-        columns=("accuracy", "loss", "parameters", "flops"),
+        columns=(
+            "accuracy",
+            "loss",
+            "calibration_error",
+            "collapse",
+            "accuracy_std_0.1",
+            "accuracy_mean_0.2",
+            "accuracy_corrupted",
+            "accuracy_attacked",
+            "parameters",
+            "flops",
+        ),
     )
 )

@@ -3,10 +3,23 @@ import torch
 
 from companion.experiments import Job, get
 from companion.study.together import experiments
+from companion.study.together.corruptions import CIFAR_C
 from companion.study.together.neurons import NEURONS
+from companion.training import evaluate
 from tests.experiments.committed import assert_current, committed
 
-KEYS = {"together-conv": {"neuron", "seed", "learning_rate", "accuracy", "loss", "parameters", "flops"}}
+KEYS = {
+    "together-conv": {
+        "neuron",
+        "seed",
+        "learning_rate",
+        *("accuracy", "loss", "calibration_error", "collapse", "parameters", "flops"),
+        *("accuracy_corrupted", "accuracy_attacked", "accuracy_attacked_8", "accuracy_signs"),
+        *(f"accuracy_{name}" for name in CIFAR_C),
+        *(f"accuracy_std_{std}" for std in (0.05, 0.1, 0.15, 0.2, 0.3)),
+        *(f"accuracy_mean_{mean}" for mean in (-0.4, -0.2, -0.1, 0.1, 0.2, 0.4)),
+    }
+}
 
 
 def job_of(preset, stage, neuron, rate=0.01, **changes):
@@ -44,7 +57,7 @@ def test_tuning_and_evaluation_see_the_data_that_the_protocol_says():
 def test_the_network_is_channels_last_and_learns():
     fitted = experiments._fit(job_of("smoke", "evaluation", "relu", rate=0.1, epochs=3, train_size=1300))
     assert all(p.is_contiguous(memory_format=torch.channels_last) for p in fitted.model.parameters() if p.ndim == 4)
-    assert experiments.evaluate(fitted.model, fitted.splits.test).accuracy > 0.5
+    assert evaluate(fitted.model, fitted.splits.test).accuracy > 0.5
 
 
 def test_the_presets_differ_in_size_alone():
