@@ -119,7 +119,7 @@ def trace(model: nn.Module, example_input: Tensor | None) -> Network:
     part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: _put(root, name, new))
     tracer = _Tracer(example_input)
     try:
-        if True:
+        with _lengths_are_recorded(root):
             graph = tracer.trace(root)
     except Exception as error:
         culprit = tracer.inside[-1] if tracer.inside else root
