@@ -276,6 +276,8 @@ class _Rules:
         self, replacements: Mapping[Key, Make], where: str | Callable[[str, nn.Module], bool], strict: bool
     ) -> None:
         self.where, self.strict = where, strict
+        #: By the name of a module that stands for further calls of another, the name of that.
+        self.calls_of: dict[str, str] = {}
         self.classes: dict[type[nn.Module], _Rule] = {}
         self.kinds: dict[str, _Rule] = {}
         for key, make in replacements.items():
@@ -305,6 +307,7 @@ class _Rules:
         return self.of(prefix + name, module) is not None
 
     def _is_where(self, name: str, module: nn.Module) -> bool:
+        name = self.calls_of.get(name, name)
         if isinstance(self.where, str):
             return fnmatch.fnmatchcase(name, self.where)
         return self.where(name, module)
@@ -415,7 +418,10 @@ def _calls_come_apart(model: nn.Module, rules: _Rules, seen: Seen, report: Repla
             made = [] if _has_a_forward_of_its_own(parent) else call_modules(parent, lambda *_: False, names)
         if made:
             report._undo.append(functools.partial(_put_class, path=path, kind=kind, names=made))
-            apart = True
+            prefix, apart = f"{path}." if path else "", True
+            for new in made:
+                own = max((name for name in names if new.startswith(f"{name}_")), key=len)
+                rules.calls_of[prefix + new] = prefix + own
     return apart
 
 

@@ -284,6 +284,8 @@ def test_where_calls_of_one_module_see_several_numbers_of_channels_each_gets_a_s
     assert type(back) is CalledTwice
     assert not hasattr(back, "act_1")
     assert torch.equal(back(x), model(x))
+    only = replace_activations(nn.Sequential(model, nn.ReLU()), {nn.ReLU: PerChannel}, example=(3,), where="0.act")
+    assert [*only.replaced.new] == ["0.act", "0.act_1"]
     # where nothing is told, one is enough
     assert [*replace_activations(model, {nn.ReLU: AGLU}, example=(3,)).replaced.new] == ["act"]
 
