@@ -299,6 +299,7 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=_PACKAGE.parent, capture_output=True, text=True, check=True).stdout
 
 
+@cache
 def _version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
@@ -306,6 +307,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
+@cache
 def _cpu() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():

@@ -192,6 +192,8 @@ def _alone_in(folder: Path, patience: float) -> Iterator[Path]:
             f"another run works in {folder}; wait for its end, or set COMPANION_RUNS to another folder"
         ) from None
     try:
+        for left in folder.glob("making-*"):  # by a run that was killed while it wrote a part
+            shutil.rmtree(left, ignore_errors=True)
         yield folder
     finally:
         lock.release()

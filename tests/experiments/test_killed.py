@@ -5,14 +5,15 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
 from functools import partial
 
 import pytest
-import torch
+import tqdm
 
 from companion import training
-from companion.experiments import Experiment, run, runner
+from companion.experiments import provenance, run
 from tests.experiments import toy
 from tests.experiments.toy import TOY
 
@@ -34,114 +35,119 @@ def outcome(path):
 
 
 def work(place, steps, begun):
-    """What the child does: it says when it trains, and how often, until it is killed or has a result."""
+    """What the child does: it notes every step, and says when it trains, until it is killed or has a result."""
     os.environ |= {"COMPANION_RUNS": str(place), "CI": "1"}
-    training.checkpoints = partial(training.checkpoints, every=0.05)
+    training.checkpoints = partial(training.checkpoints, every=0.02)
 
-    def heard(batch):
-        with steps.get_lock():
-            steps.value += 1
-        begun.set()
+    def step(batch):
+        with steps.open("ab") as file:
+            file.write(b".")
+        begun.send(True)
         time.sleep(0.002)
 
-    toy.steps_heard = heard
+    toy.train_step = step
+    tqdm.tqdm.set_lock(threading.RLock())  # its own would be a semaphore of the system, and outlive the child
     run(TOY, "laptop", resume=True)
 
 
 def killed_inside_trainings(place, kills, seconds):
     """Run and kill so many times, at moments that are drawn, and once to the end; return how many steps were taken."""
     forks = multiprocessing.get_context("forkserver")
-    forks.set_forkserver_preload(["companion.experiments", "tests.experiments.toy"])
-    drawn, killed = random.Random(0), 0
-    steps = forks.Value("l", 0)
-    while True:
-        begun = forks.Event()
-        child = forks.Process(target=work, args=(place, steps, begun))
+    # what a child would import, so that it trains at once
+    forks.set_forkserver_preload(["torch._dynamo", "jsonschema", "tqdm", "tests.experiments.toy"])
+    drawn, steps = random.Random(0), place / "steps"
+    place.mkdir()
+    for _ in range(kills):
+        begun, theirs = forks.Pipe(duplex=False)
+        child = forks.Process(target=work, args=(place, steps, theirs))
         child.start()
-        assert begun.wait(120)
-        if killed < kills:
-            time.sleep(drawn.uniform(0, seconds))
-            os.kill(child.pid, signal.SIGKILL)
-        child.join(300)
-        if child.exitcode == 0:
-            return killed, steps.value
-        assert child.exitcode == -signal.SIGKILL
-        killed += 1
+        assert begun.poll(120)
+        time.sleep(drawn.uniform(0, seconds))
+        child.kill()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL, "it had come to its end before"
+    begun, theirs = forks.Pipe(duplex=False)
+    child = forks.Process(target=work, args=(place, steps, theirs))
+    child.start()
+    while child.is_alive():
+        if begun.poll(0.1):
+            begun.recv()
+    assert child.exitcode == 0
+    return steps.stat().st_size
+
+
+# Of a tuned training, and of an evaluated one; of the smoke preset's.
+STEPS, SMOKE = 20 * 6, 2 * 3 * 2 * 6
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_a_run_that_is_killed_inside_its_trainings_gives_the_same_bits(tmp_path):
     whole = outcome(run(TOY, "laptop"))
-    trainings = len(whole["tuning"]) + 2 * 2 * 2
-    needed = trainings * 20 * 6
-    killed, steps = killed_inside_trainings(tmp_path / "killed", KILLS, 0.5)
-    assert killed == KILLS
+    steps = killed_inside_trainings(tmp_path / "killed", KILLS, 0.3)
     found = tmp_path / "killed" / "apa-toy-laptop.json"
-    again = outcome(found)
-    assert again == whole
+    assert outcome(found) == whole
     # A kill costs what came after the last checkpoint, and no training is begun again.
-    print(f"{killed} kills, {needed} steps needed, {steps} taken")
-    assert steps < needed + smoke_steps() + killed * 60
-    assert not [path for path in found.with_suffix("").iterdir() if path.is_dir()]
+    needed = STEPS * (len(whole["tuning"]) + len(whole["rows"])) + SMOKE
+    assert needed <= steps < needed + 20 * KILLS
+    assert not folders(found.with_suffix(""))
 
 
-def smoke_steps():
-    return 2 * 3 * 2 * 6
+def folders(place):
+    return [path for path in place.iterdir() if path.is_dir()]
 
 
 def counted(monkeypatch):
     """A list that grows by one with every step of a training."""
     steps = []
-    monkeypatch.setattr(toy, "steps_heard", lambda batch: steps.append(len(batch)))
+    monkeypatch.setattr(toy, "train_step", lambda batch: steps.append(len(batch)))
     return steps
 
 
-def fails_to_measure(job):
-    toy.measure(job)
-    raise MemoryError("out of memory")
+def no_memory(job):
+    if job.settings["epochs"] > 1:  # not of the smoke preset, which comes first
+        raise MemoryError("out of memory")
 
 
-def test_a_measurement_that_fails_is_repeated_alone(runs, monkeypatch):
-    whole = outcome(run(TOY, "laptop"))
-    steps = counted(monkeypatch)
-    with pytest.raises(MemoryError):
-        run(Experiment(**{**vars(TOY), "measure": fails_to_measure}), "laptop")
-    assert steps
-    # the same home, so the same code: only the measurement is other
-    steps.clear()
-    assert outcome(run(TOY, "laptop", seeds=1, resume=True))["rows"] == [r for r in whole["rows"] if r["seed"] == 0]
-    # of the two cases the one that had failed is not trained again
-    assert len(steps) == 2 * 20 * 6
-    assert not [path for path in (runs / "apa-toy-laptop").iterdir() if path.is_dir()]
+@pytest.fixture
+def failed(monkeypatch):
+    """A run of which the first measurement failed; and a list that grows with every step taken from then on."""
+    with monkeypatch.context() as fault:
+        fault.setattr(toy, "begin_to_measure", no_memory)
+        with pytest.raises(MemoryError):
+            run(TOY, "laptop")
+    return counted(monkeypatch)
 
 
-def test_without_resume_nothing_goes_on_from_an_earlier_training(monkeypatch):
-    with pytest.raises(MemoryError):
-        run(Experiment(**{**vars(TOY), "measure": fails_to_measure}), "laptop")
-    steps = counted(monkeypatch)
-    result = outcome(run(TOY, "laptop"))
-    assert len(steps) == 20 * 6 * (len(result["tuning"]) + 2 * len(result["rows"]) // 2)
+def test_a_measurement_that_fails_is_repeated_alone(runs, failed, monkeypatch, tmp_path):
+    resumed = outcome(run(TOY, "laptop", seeds=1, resume=True))
+    # the one training that came before the failure is not repeated, three others follow
+    assert len(failed) == 3 * STEPS
+    assert not folders(runs / "apa-toy-laptop")
+    monkeypatch.setenv("COMPANION_RUNS", str(tmp_path / "elsewhere"))
+    assert resumed == outcome(run(TOY, "laptop", seeds=1))
 
 
-def test_another_machine_does_not_go_on_with_a_training(runs, monkeypatch):
-    with pytest.raises(MemoryError):
-        run(Experiment(**{**vars(TOY), "measure": fails_to_measure}), "laptop")
-    other = {**runner.provenance.machine({}), "hardware": {"cpu": "Another", "gpu": None}}
-    monkeypatch.setattr(runner.provenance, "machine", lambda settings: other)
-    steps = counted(monkeypatch)
-    result = outcome(run(TOY, "laptop", resume=True))
-    assert len(steps) == 20 * 6 * len(result["rows"])
-    assert not [path for path in (runs / "apa-toy-laptop").iterdir() if path.is_dir()]
+def test_without_resume_nothing_goes_on_from_an_earlier_training(failed):
+    result = outcome(run(TOY, "laptop", seeds=1))
+    assert len(failed) == STEPS * (len(result["tuning"]) + len(result["rows"]))
 
 
-def test_what_a_run_left_between_a_part_and_its_trainings_is_removed(runs, monkeypatch):
-    path = run(TOY, "laptop")
+def test_another_machine_does_not_go_on_with_a_training(runs, failed, monkeypatch):
+    other = {**provenance.machine({}), "hardware": {"cpu": "Another", "gpu": None}}
+    monkeypatch.setattr(provenance, "machine", lambda settings: other)
+    result = outcome(run(TOY, "laptop", seeds=1, resume=True))
+    assert len(failed) == STEPS * len(result["rows"])
+    assert not folders(runs / "apa-toy-laptop")
+
+
+def test_what_a_run_left_between_a_part_and_its_trainings_is_removed(monkeypatch):
+    path = run(TOY, "laptop", seeds=1)
     part = next(path.with_suffix("").glob("*.json"))
     (part.with_suffix("") / "machine").mkdir(parents=True)
     steps = counted(monkeypatch)
-    run(TOY, "laptop", resume=True)
-    assert not part.with_suffix("").exists()
+    run(TOY, "laptop", seeds=1, resume=True)
+    assert not folders(path.with_suffix(""))
     assert steps == []
 
 
@@ -155,7 +161,7 @@ def test_the_losses_that_a_smoke_preset_hears_survive_an_interruption(monkeypatc
         if len(seen) == 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(toy, "steps_heard", interrupt)
+    monkeypatch.setattr(toy, "train_step", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(TOY, "smoke")
     assert outcome(run(TOY, "smoke", resume=True))["rows"] == whole

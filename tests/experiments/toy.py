@@ -28,8 +28,12 @@ class Watcher:
         self.accuracies = state["accuracies"]
 
 
-def steps_heard(batch: torch.Tensor) -> None:
+def train_step(batch: torch.Tensor) -> None:
     """Called with every batch of every training; tests put something else in its place."""
+
+
+def begin_to_measure(job: Job) -> None:
+    """Called after every training that is measured; tests put something else in its place."""
 
 
 def fit(job: Job) -> tuple[nn.Module, Watcher, list[float]]:
@@ -40,7 +44,7 @@ def fit(job: Job) -> tuple[nn.Module, Watcher, list[float]]:
     watcher = Watcher(model, data)
 
     def noisy(inputs: torch.Tensor) -> torch.Tensor:
-        steps_heard(inputs)
+        train_step(inputs)
         return inputs + 0.1 * torch.randn_like(inputs)
 
     options = {"epochs": job.settings["epochs"], "batch_size": 16, "augment": noisy, "optimiser": "adam"}
@@ -59,6 +63,7 @@ def measure(job: Job) -> list[Row]:
         model, watcher, losses = fit(job)
         weights = torch.cat([weight.detach().flatten() for weight in model.parameters()])
         found = {"weights": weights.tolist(), "losses": losses, "accuracies": watcher.accuracies}
+        begin_to_measure(job)
         rows.append({"part": part, "loss": losses[-1], "drawn": torch.rand(()).item(), **found})
     return rows
 
