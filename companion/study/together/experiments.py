@@ -131,7 +131,7 @@ _LAPTOP: dict[str, Any] = {
     "compiled": False,
     "device": "cpu",
     "measured": {"collapse": 10_000, "noise": 2000, "corrupted": 1000, "attacked": 1000},
-    "learning_rates": [0.1, 0.3, 1.0],
+    "learning_rates": [0.3, 1.0, 3.0],
     "tuning_seeds": [1000],
     "seeds": 10,
     "neurons": list(NEURONS),
@@ -151,12 +151,12 @@ _SMOKE: dict[str, Any] = {
     "dataset": "digits",
     "tuning": {"epochs": 1, "validation": 0.2},
     "widths": [16, 32, 32],
-    "epochs": 2,
+    "epochs": 3,
     "train_size": 200,
     "shift": 1,
     "measured": {"collapse": 200, "noise": 60, "corrupted": 60, "attacked": 60},
-    "batch_size": 20,
-    "learning_rates": [0.03, 0.1],
+    "batch_size": 40,
+    "learning_rates": [0.003, 0.01],
     "seeds": 2,
     "neurons": ["gelu", "la_silu", "dnrt", "dac", "multibias", "maxout", "two_arguments_last"],
 }
@@ -187,5 +187,7 @@ register(
             "parameters",
             "flops",
         ),
+        # One image of 60; other numbers differ by 2e-3 between processors.
+        tolerance=0.02,
     )
 )
