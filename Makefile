@@ -5,11 +5,12 @@ BIN := .venv/bin
 READY := .venv/ready
 export JOBS ?= 2
 
-.PHONY: help setup book serve test plain oldest wheel colab lanes bench results claims zoo gpu lock clean
+.PHONY: help setup book serve checks test plain oldest wheel colab lanes bench results claims zoo gpu lock clean
 
 help:
 	@echo "make book      build the rendered book and say where it lies"
-	@echo "make test      run every test, every notebook and the gate"
+	@echo "make checks    run what answers in a minute: lint, types and the gate"
+	@echo "make test      run the checks, every test and every notebook"
 	@echo "make plain     run notebooks, ledger and operators as a processor without vector extensions computes"
 	@echo "make oldest    run the operators' tests with the oldest torch that the package accepts"
 	@echo "make wheel     install the package into an empty environment and run the example there"
@@ -45,6 +46,9 @@ serve: book
 	@cd book/_build/html && ../../../$(BIN)/python -m http.server 8000 --bind localhost
 
 # To its end, whatever fails on the way; one summary last. The lanes are in tests/lanes.py.
+checks: $(READY)
+	$(BIN)/python tests/lanes.py checks
+
 test: $(READY)
 	$(BIN)/python tests/lanes.py test
 

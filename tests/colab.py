@@ -52,7 +52,7 @@ def compile_kernels(task: tuple[Path, int]) -> str | None:
     if build.compiler_version() != (12, 8):
         return f"this is NVRTC {build.compiler_version()}"
     try:
-        code = build.compile_to_cubin(source.read_text(encoding="utf-8"), source, arch)
+        code = build.cubin(source, arch).read_bytes()
     except build.CompileError as error:
         return str(error)
     return None if code.startswith(b"\x7fELF") else "this is no cubin"

@@ -6,6 +6,7 @@ A lane is a few steps, a step a command.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -14,10 +15,13 @@ import sys
 import threading
 import time
 import tomllib
+import uuid
 from collections import deque
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 from xml.etree import ElementTree
+
+import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -28,8 +32,9 @@ BUILD = ROOT / "build"
 #: As many of what a failed test, or a failed step, said last are said again below the summary.
 LINES = 15
 
-#: Seconds that a step may take, and all of them together; pyproject.toml has those of a test. What hangs is ended.
-STEP, ALL = 45 * 60.0, 85 * 60.0
+#: Seconds that a step may take, a lane, and all of them together: four times as long as on two quiet cores, but for the
+#: last. Continuous integration ends everything after 90 minutes, without a word. pyproject.toml has those of a test.
+STEP, LANE, ALL = 45 * 60.0, 60 * 60.0, 80 * 60.0
 
 #: No GPU is seen: `make gpu` sees it. One thread a process: two processes share two cores.
 ON_CPU = {
@@ -74,14 +79,15 @@ def module(*arguments: str) -> tuple[str, ...]:
 
 
 def tests(*arguments: str) -> tuple[str, ...]:
-    """pytest on all cores, each file on one."""
-    return module("pytest", "-n", JOBS, "--dist", "loadscope", *arguments)
+    """pytest on all cores: each has a part of the list, and who has finished takes from the others."""
+    return module("pytest", "-p", "tests.limits", "-n", JOBS, "--dist", "worksteal", *arguments)
 
 
 def notebooks(environment: dict[str, str]) -> Step:
-    """Strict: every output of every cell is what the notebook says."""
-    command = tests("--nbval", "--nbval-current-env", "--ignore", "book/_build", "book")
-    return Step("notebooks", command, environment)
+    """Strict: every output of every cell is what the notebook says. The cells of a notebook stay together."""
+    # before a test's limit: nbval interrupts the cell, which says where it was
+    options = ("--nbval", "--nbval-current-env", "--nbval-cell-timeout", "600", "--ignore", "book/_build")
+    return Step("notebooks", (*tests("--dist", "loadfile"), *options, "book"), environment)
 
 
 def plain() -> dict[str, str]:
@@ -117,12 +123,16 @@ def gcc_11() -> dict[str, str]:
 
 def lanes(name: str) -> list[Step]:
     """The steps of a lane."""
-    if name == "test":
+    if name == "checks":
         return [
             Step("ruff", module("ruff", "check", "."), {}),
             Step("format", module("ruff", "format", "--check", "."), {}),
             Step("mypy", module("mypy", "-p", "companion", "-p", "book._tools"), {}),
             Step("gate", module("book._tools.gate"), {}),
+        ]
+    if name == "test":
+        return [
+            *lanes("checks"),
             notebooks(ON_CPU),
             Step(
                 "tests",
@@ -162,7 +172,7 @@ def lanes(name: str) -> list[Step]:
             Step("compiler", (*compiled, *OPERATORS), ON_CPU),
             Step("g++ 11", tests("tests/simulator"), ON_CPU | gcc_11()),
         ]
-    raise SystemExit(f"lanes: got {name!r}, allowed are test, plain, oldest, wheel, colab")
+    raise SystemExit(f"lanes: got {name!r}, allowed are checks, test, plain, oldest, wheel, colab")
 
 
 def failures(report: Path) -> list[str]:
@@ -188,35 +198,59 @@ def run(lane: str, step: Step, limit: float = STEP) -> tuple[int, list[str]]:
         "PYTHONPYCACHEPREFIX": str(BUILD / "bytecode"),
     }
     given = [f"--junitxml={report}", "-o", "junit_logging=no"] if "pytest" in step.command else []
+    mark = {"LANES_STEP": uuid.uuid4().hex}
     last: deque[str] = deque(maxlen=LINES)
     try:
-        with subprocess.Popen(
+        process = subprocess.Popen(
             [*step.command, *given],
             cwd=ROOT,
-            env=os.environ | caches | step.environment,
+            env=os.environ | caches | step.environment | {"PYTHONFAULTHANDLER": "1"} | mark,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             start_new_session=True,
-        ) as process:
-            assert process.stdout is not None
-            end = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
-            end.start()
-            for line in process.stdout:
-                print(line, end="", flush=True)
-                last.append(line.rstrip())
-            end.cancel()
+        )
     except OSError as error:
         return 127, [str(error)]
-    if process.returncode == -signal.SIGKILL:
-        return process.returncode, [
-            f"It was ended: it hung, or took more than {limit:.0f} seconds. The last it said:",
-            *last,
-        ]
-    if process.returncode == 0:
+    reader = threading.Thread(target=show, args=(process.stdout, last), daemon=True)
+    reader.start()
+    why = []
+    try:
+        process.wait(limit)
+    except subprocess.TimeoutExpired:
+        why = [f"It was not over after {limit:.0f} s and was ended; above is where it hung. Before, it said:", *last]
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGABRT)  # with PYTHONFAULTHANDLER: the stacks of all threads
+        time.sleep(5)  # until they are written
+    finally:
+        for each in marked(mark):  # also what tests left, such as browsers
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+    status = process.wait()
+    reader.join(10)
+    if why:
+        return status or 1, why
+    if status == 0:
         return 0, []
-    return process.returncode, (failures(report) if report.exists() else []) or list(last)
+    return status, (failures(report) if report.exists() else []) or list(last)
+
+
+def show(output: IO[str], last: deque[str]) -> None:
+    """Print what a step says, line by line."""
+    for line in output:
+        print(line, end="", flush=True)
+        last.append(line.rstrip())
+
+
+def marked(mark: dict[str, str]) -> list[psutil.Process]:
+    """The processes that a step has started, and they in turn, also those that left its group, as browsers do."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if mark.items() <= process.environ().items():
+                found.append(process)
+    return found
 
 
 def main(names: list[str]) -> int:
@@ -224,10 +258,11 @@ def main(names: list[str]) -> int:
     summary, reasons = [], []
     deadline = time.monotonic() + ALL
     for lane in names:
+        end = min(deadline, time.monotonic() + LANE)
         for step in lanes(lane):
             print(f"\n=== {lane}: {step.name} ===", flush=True)
             start = time.monotonic()
-            status, why = run(lane, step, min(STEP, max(deadline - start, 1.0)))
+            status, why = run(lane, step, min(STEP, max(end - start, 1.0)))
             verdict = "passed" if status == 0 else f"FAILED ({status})"
             summary.append(f"{lane:8} {step.name:14} {verdict:14} {time.monotonic() - start:6.0f} s")
             if status != 0:

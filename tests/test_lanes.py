@@ -1,14 +1,16 @@
 """A lane that fails says why at its end, where continuous integration shows it."""
 
+import contextlib
 import re
 import shutil
 import sys
 
+import psutil
 import pytest
 
 from companion import simulator
 from tests import lanes
-from tests.conftest import CHROMIUMS
+from tests.conftest import ARGUMENTS, CHROMIUMS
 
 TESTS = """
 import os, pytest
@@ -26,21 +28,30 @@ def broken(): raise OSError("no disk")
 def test_not_begun(broken): pass
 """
 
-#: A page, a child process and a simulated kernel that never end, and what comes after them.
+#: Pages, children and kernels that never end, and what comes after them.
 ENDLESS = """
-import subprocess, sys
-from companion import simulator
-from tests.conftest import ARGUMENTS
+import ctypes, os, subprocess, sys
 
 def test_page():
     from playwright.sync_api import sync_playwright
     with sync_playwright() as playwright:
-        page = playwright.chromium.launch(executable_path={chromium!r}, args=ARGUMENTS).new_page()
+        page = playwright.chromium.launch(executable_path={chromium!r}, args={arguments}).new_page()
         page.evaluate("() => {{ while (true) {{}} }}")
 
 def test_child(): subprocess.run([sys.executable, "-c", "while True: pass"])
 
-def test_kernel(): simulator.load({kernel!r}, ["endless"]).launch("endless", (1,), (1,), [])
+def test_fork():
+    child = os.fork()
+    while child == 0: pass
+    os.waitpid(child, 0)
+
+def test_kernel():
+    from companion import simulator
+    simulator.load({kernel!r}, ["endless"]).launch("endless", (1,), (1,), [])
+
+def test_what_lets_no_thread_work(): ctypes.PyDLL(None).sleep(600)
+
+def test_before(): pass
 
 def test_after(): pass
 """
@@ -79,6 +90,14 @@ def test_the_reasons_come_last(build, monkeypatch, capsys):
     assert "test_right" not in summary
 
 
+#: A program that hangs, and what it has started in a session of its own, as a browser is.
+PROGRAM = """
+import subprocess
+print("child", subprocess.Popen(["sleep", "600"], start_new_session=True).pid, flush=True)
+subprocess.run(["sleep", "600"])
+"""
+
+
 def test_what_hangs_is_ended_and_named_and_the_rest_goes_on(build, monkeypatch, capsys):
     chromium = next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if chromium is None or not simulator.available():
@@ -86,25 +105,26 @@ def test_what_hangs_is_ended_and_named_and_the_rest_goes_on(build, monkeypatch, 
     (build / "endless.cu").write_text(KERNEL)
     simulator.load(build / "endless.cu", ["endless"])  # compiled here, outside the limit
     planted = build / "test_planted.py"
-    planted.write_text(ENDLESS.format(chromium=chromium, kernel=str(build / "endless.cu")))
-    given = {"timeout": 20, "faulthandler_timeout": 30}
+    planted.write_text(ENDLESS.format(chromium=chromium, arguments=ARGUMENTS, kernel=str(build / "endless.cu")))
+    given = {"timeout": 8, "faulthandler_timeout": 12}
     options = [option for name, value in given.items() for option in ("-o", f"{name}={value}")]
-    command = lanes.module(
-        "pytest", "-p", "no:cacheprovider", "-n", "1", "-c", "pyproject.toml", *options, str(planted)
-    )
-    hanging = (
-        sys.executable,
-        "-c",
-        "import subprocess, sys; print('said', flush=True); subprocess.run(['sleep', '999'])",
-    )
-    steps = [lanes.Step("tests", command, {}), lanes.Step("program", hanging, {})]
+    command = lanes.tests("-p", "no:cacheprovider", "-c", "pyproject.toml", *options, str(planted))
+    steps = [lanes.Step("tests", command, {}), lanes.Step("program", (sys.executable, "-c", PROGRAM), {})]
     monkeypatch.setattr(lanes, "lanes", lambda name: steps)
     run = lanes.run
-    monkeypatch.setattr(lanes, "run", lambda lane, step, limit: run(lane, step, 240 if step.name == "tests" else 3))
+    monkeypatch.setattr(lanes, "run", lambda lane, step, limit: run(lane, step, 600 if step.name == "tests" else 30))
     assert lanes.main(["planted"]) == 1
     log, summary = capsys.readouterr().out.split("=== summary ===")
     named = re.findall(r"--- .*::(\w+)", summary)
-    assert sorted(named) == ["test_child", "test_kernel", "test_page"]
-    assert "3 failed, 1 passed" in log
-    assert "simulator/module.py" in log, "the stack of what is deaf to signals"
-    assert "more than 3 seconds. The last it said:\nsaid" in summary
+    assert sorted(named) == ["test_child", "test_fork", "test_kernel", "test_page", "test_what_lets_no_thread_work"]
+    assert "5 failed, 2 passed" in log
+    reasons = dict(zip(named, re.split(r"--- .*::\w+", summary)[1:], strict=True))
+    assert 'subprocess.run([sys.executable, "-c", "while True: pass"])' in reasons["test_child"]
+    assert re.search(r"not over after 8 s and was ended, and with it \w*python", reasons["test_fork"])
+    assert "Timeout (0:00:12)!" in log
+    assert "in test_what_lets_no_thread_work" in log
+    assert "not over after 30 s and was ended; above is where it hung. Before, it said:\nchild" in summary
+    assert "in _try_wait" in log
+    child = int(re.search(r"^child (\d+)", log, re.MULTILINE)[1])
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(child).wait(60)  # it was killed; somebody may have to take note first

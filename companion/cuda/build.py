@@ -5,20 +5,25 @@ NVRTC is the one that torch's own wheels bring, so the cubin suits the driver th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from companion.files import cache_directory, keep
+from companion.files import cache_directory, keep, kept
 
 #: Where ``common.cuh`` lies; every kernel may include from here.
 INCLUDE = Path(__file__).parent
 
 #: No ``-ftz=true`` and no ``--use_fast_math``: a kernel that wants an approximation names it.
 OPTIONS = ("-std=c++17", "-ftz=false", "-default-device")
+
+#: Seconds for which one process waits for what another compiles.
+LIMIT = 300.0
 
 
 class CompileError(RuntimeError):
@@ -58,7 +63,22 @@ def cubin(source: Path, arch: int) -> Path:
     def make(path: Path) -> None:
         path.write_bytes(compile_to_cubin(source.read_text(encoding="utf-8"), source, arch))
 
-    return keep(cache_directory("cubin"), cubin_key(source, arch), f"{source.stem}.cubin", make)
+    where = cache_directory("cubin"), cubin_key(source, arch), f"{source.stem}.cubin"
+    if (found := kept(*where)) is not None:
+        return found
+    with _alone(where[0] / f"{where[1]}.lock"):
+        return keep(*where, make)
+
+
+@contextlib.contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Of processes that begin together one compiles, and the others find it. Where nothing locks, each compiles."""
+    from filelock import FileLock
+
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError, NotImplementedError):
+            held.enter_context(FileLock(lock, timeout=LIMIT, mode=0o600))
+        yield
 
 
 def cubin_key(source: Path, arch: int) -> str:

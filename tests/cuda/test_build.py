@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import filelock
 import pytest
 import torch
 
@@ -57,6 +60,31 @@ def test_a_source_is_compiled_once(source: Path, monkeypatch: pytest.MonkeyPatch
     first = build.cubin(source, 90)
     monkeypatch.setattr(build, "compile_to_cubin", lambda *_: pytest.fail("compiled again"))
     assert build.cubin(source, 90) == first
+
+
+@needs_nvrtc
+def test_who_begins_meanwhile_waits_and_finds_it(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def slowly(text: str, source: Path, arch: int) -> bytes:
+        compiled.append(arch)
+        time.sleep(0.5)
+        return f"for {arch}".encode()
+
+    monkeypatch.setattr(build, "compile_to_cubin", slowly)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda arch: build.cubin(source, arch), (90, 90, 80)))
+    assert sorted(compiled) == [80, 90]
+    assert found[0] == found[1] != found[2]
+
+
+@needs_nvrtc
+def test_where_nothing_locks_it_is_compiled_all_the_same(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError("no locks on this disk")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", refused)
+    assert build.cubin(source, 90).read_bytes().startswith(b"\x7fELF")
 
 
 @needs_nvrtc

@@ -109,7 +109,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
         source.write_text(source.read_text().replace(old, new, 1))
         monkeypatch.setenv("TOY_SOURCE", str(source))
         if fault == "hangs":
-            monkeypatch.setattr(proof, "LIMIT", 20.0)
+            monkeypatch.setattr(proof, "LIMIT", 8.0)
 
     return plant
 

@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from book._tools.colab import requirements
 from book._tools.places import ROOT, notebooks, owner_and_name, repository, website
 from companion.operator import OLDEST_COMPILER
+from tests import lanes
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT = PYPROJECT["project"]
@@ -116,7 +117,7 @@ def test_continuous_integration_runs_all_lanes():
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & stat.S_IXUSR
     text = script.read_text(encoding="utf-8")
-    assert text.rstrip().endswith("exec make lanes")
+    assert text.rstrip().endswith('exec make "${@:-lanes}"')
     assert "tests/lanes.py test plain oldest wheel colab" in MAKEFILE
     assert "set -eu" in text
 
@@ -129,6 +130,14 @@ def test_a_workflow_runs_commands_that_exist(name):
     assert commands
     assert all(re.search(rf"^{target}:", MAKEFILE, re.MULTILINE) for target in targets)
     assert all((ROOT / file).exists() for file in re.findall(r"^\.ci/\w+", "\n".join(commands), re.MULTILINE))
+
+
+def test_the_workflow_runs_all_lanes_each_on_its_own():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
+    matrix = workflow["jobs"]["lanes"]["strategy"]["matrix"]
+    run = {*matrix["lane"], *(job["lane"] for job in matrix["include"])}
+    assert run == set(re.search(r"^\t.*tests/lanes.py (test .*)", MAKEFILE, re.MULTILINE)[1].split())
+    assert workflow["jobs"]["lanes"]["timeout-minutes"] * 60 > lanes.ALL
 
 
 def test_the_addresses_of_pages_and_copies_derive_from_the_repository():
