@@ -19,6 +19,7 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import nn
 
 import companion
@@ -83,7 +84,7 @@ def _count(arguments: Sequence[str]) -> int:
             model = companion.replace_activations(model, pairs, shape)
             print(model.replaced, end="\n\n")
         if options.dac:
-            model = companion.to_dac(model)
+            model = companion.to_dac(model, torch.zeros(1, *shape))
             print(model.converted, end="\n\n")
         counted = companion.count(model, shape)
     except ValueError as error:
@@ -101,7 +102,12 @@ def _model(name: str) -> nn.Module:
     """A network by its name."""
     if ":" in name:
         module, _, function = name.partition(":")
-        made: nn.Module = getattr(importlib.import_module(module), function)()
+        try:
+            make = getattr(importlib.import_module(module), function)
+        except (ImportError, AttributeError) as error:
+            allowed = "package.module:what_makes_it, which can be imported from here"
+            raise ValueError(f"model: got {name!r} ({error}), allowed is {allowed}") from error
+        made: nn.Module = make()
         return made
     if importlib.util.find_spec("torchvision"):
         from torchvision import models

@@ -6,7 +6,9 @@ There is no pytest in such an environment, so these are plain assertions.
 import contextlib
 import importlib.util
 import io
+import platform
 import re
+import sys
 import warnings
 from pathlib import Path
 
@@ -31,7 +33,7 @@ import torch  # noqa: E402, after the example: it must not need what was importe
 from torch import nn  # noqa: E402
 
 import companion  # noqa: E402
-from companion import plotting  # noqa: E402
+from companion import plotting, simulator  # noqa: E402
 from companion.__main__ import main  # noqa: E402
 
 assert "site-packages" in str(companion.__file__), "this is not the wheel"
@@ -71,12 +73,15 @@ assert refusal.startswith("kernels, on a GPU and in the simulator, need NumPy"),
 for arguments, said in (
     ((), "python -m companion"),
     (("doctor",), "companion " + companion.__version__),
-    (("doctor",), 'simulator: The simulator needs NumPy: pip install "rethinking-the-neuron[simulator]"\n'),
+    (("doctor",), f"simulator: {simulator.why_not()}\n"),
 ):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         assert main(arguments) == 0
     assert said in printed.getvalue(), printed.getvalue()
+
+if (sys.platform, platform.machine()) == ("linux", "x86_64"):
+    assert simulator.why_not() == 'The simulator needs NumPy: pip install "rethinking-the-neuron[simulator]"'
 
 refusal = ""
 try:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from torch import nn
 
 import companion
@@ -14,6 +15,18 @@ from companion.__main__ import COMMANDS, _model, main
 
 def own() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+
+
+class Deciding(nn.Module):
+    """Asks its input how large it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = own()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layers(x if x.shape[-1] > 3 else x.repeat(1, 2))
+        return result
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
@@ -26,6 +39,7 @@ def test_a_network_is_counted_by_its_name(capsys: pytest.CaptureFixture[str]) ->
     assert lines[0].startswith("aten.convolution ")
     assert any("DACConv2d" in line for line in said(capsys, "count", "squeezenet1_1", "--dac"))
     table = said(capsys, "count", f"{__name__}:own", "--input", "4", "--replace", "relu=aglu")
+    assert "Linear → DACLinear: layers.2" in said(capsys, "count", f"{__name__}:Deciding", "--input", "4", "--dac")
     assert table[:2] == ["ReLU → AGLU(num_parameters=1, dim=1, init='near_one'): 1", "parameters: 23 → 25"]
 
 
@@ -42,6 +56,14 @@ def test_nothing_is_downloaded_for_parts_of_a_network(monkeypatch: pytest.Monkey
     [
         (("count", "resnet19"), "model: got 'resnet19', allowed is the name of a network of torchvision or timm"),
         (("count", "squeezenet1_1", "--replace", "gelu=aglu"), "model: SqueezeNet holds no GELU to replace"),
+        (
+            ("count", "no_such_package:make"),
+            "model: got 'no_such_package:make' (No module named 'no_such_package'), allow",
+        ),
+        (
+            ("count", f"{__name__}:nothing"),
+            "(module 'tests.test_main' has no attribute 'nothing'), allowed is package.",
+        ),
         (("count", "squeezenet1_1", "--input", "x"), "invalid literal for int"),
         (("count", "squeezenet1_1", "--replace", "relu"), "--replace: got 'relu', allowed is OLD=NEW"),
         (("bench", "nothing"), "name: got nothing, allowed are"),

@@ -1,7 +1,7 @@
 """Somebody else's networks, with random weights, through all that is done to networks here: `make zoo`.
 
-A tenth of them, drawn with a fixed seed, goes the same way in the tests. What comes out is in data/results/zoo.csv,
-which the page of the API shows.
+A tenth of them, drawn with a fixed seed, goes the same way in the tests, but for the export to ONNX, which takes too
+long there. What comes out is in data/results/zoo.csv, which the page of the API shows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import torch
 import torchvision
 from torch import Tensor, fx, nn
 
-from companion import AGLU, LASiLU, count, parameter_groups, replace_activations, restore_activations, to_dac
+from companion import AGLU, RAA, LASiLU, count, parameter_groups, replace_activations, restore_activations, to_dac
 from companion.activations import KINDS, kind_of
+from tests.runtime import in_onnx_runtime
+from tests.strangers import STRANGERS
 
 TABLE = Path(__file__).parents[1] / "data/results/zoo.csv"
 
@@ -36,18 +38,30 @@ TIMM = """
     convnext_atto efficientnet_lite0 mobilenetv3_small_050 mobilenetv4_conv_small regnety_002 ghostnet_050 nf_resnet26
     resnet26d resnetv2_50 repvgg_a0 rexnet_100 mixer_s32_224 eva02_tiny_patch14_224 levit_128s poolformer_s12
     gmlp_s16_224 resmlp_12_224 cspresnet50 dpn48b darknet53 hrnet_w18_small xception41 dm_nfnet_f0 coatnet_pico_rw_224
+    cait_xxs24_224
 """
-NAMES = (*TORCHVISION.split(), *TIMM.split())
+NAMES = (*TORCHVISION.split(), *TIMM.split(), *STRANGERS)
+
+#: What is exported to ONNX as well, which takes a minute and more where there are many activations.
+TO_ONNX = (
+    *STRANGERS,
+    *("alexnet", "vgg11_bn", "resnet18", "squeezenet1_1", "convnext_tiny", "swin_t"),
+    *("vit_tiny_patch16_224", "convnext_atto", "mixer_s32_224", "resmlp_12_224"),
+)
 
 #: What neurons are activated by; the others are gates.
 NEURONS = ("relu", "relu6", "leaky_relu", "elu", "silu", "hardswish", "gelu", "mish")
 SIZES = (64, 96, 224, 256)
+#: How the reports begin that say why the channels of an activation are not known.
+UNTOLD = ("it is called with", "no layer before it says", "the example does not reach it")
 
 
 def made(name: str) -> nn.Module:
     """A network in evaluation mode in which nothing is the identity or 0."""
     torch.manual_seed(0)
-    if name in TIMM.split():
+    if name in STRANGERS:
+        model = STRANGERS[name][0]()
+    elif name in TIMM.split():
         model = timm.create_model(name)
     else:
         options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
@@ -64,7 +78,9 @@ def made(name: str) -> nn.Module:
 
 
 def example(name: str, model: nn.Module) -> Tensor:
-    """The smallest pictures that a network takes: two small ones, or a large one."""
+    """What a stranger's network takes; of the others the smallest pictures: two small ones, or a large one."""
+    if name in STRANGERS:
+        return STRANGERS[name][1]()
     for size in SIZES:
         x = torch.randn(1 if size > 100 else 2, 3, size, size)
         try:
@@ -84,6 +100,15 @@ def _far(one: object, other: object) -> float:
     """The largest difference, for a largest number of 1."""
     expected = _tensor(other)
     return ((_tensor(one) - expected).abs().max() / expected.abs().max().clamp_min(1e-12)).item()
+
+
+def _fails(work: Callable[[], object]) -> bool:
+    """Whether something raises an error, whatever the error is."""
+    try:
+        work()
+    except Exception:
+        return True
+    return False
 
 
 class Walk:
@@ -113,6 +138,16 @@ class Walk:
         missed = sum("called as a function" in why for why in new.replaced.left.values())
         return f"{len(new.replaced.new)}" + (f", {missed} missed" if missed else "")
 
+    def raa(self) -> str:
+        """RAA is told how many channels there are and where, or the report says why it cannot be."""
+        try:
+            new = replace_activations(self.model, dict.fromkeys(NEURONS, RAA), self.x)
+        except ValueError as error:
+            return "nothing" if "to replace" in str(error) else f"FAILED {error}"
+        assert _tensor(new(self.x)).isfinite().all()
+        left = sum(why.startswith(UNTOLD) for why in new.replaced.left.values())
+        return f"{len(new.replaced.new)}" + (f", {left} left" if left else "")
+
     def to_dac(self) -> str:
         """What the report says of the function is so."""
         try:
@@ -131,7 +166,8 @@ class Walk:
         """FLOPs of one example."""
         counted = count(self.model, inputs=self.x[:1])
         assert counted.parameters == sum(p.numel() for p in self.model.parameters())
-        return f"{counted.flops / 1e6:.0f} M" + (f", {len(counted.unknown)} unknown" if counted.unknown else "")
+        flops = f"{counted.flops / 1e6:.0f} M" if counted.flops > 2e6 else f"{counted.flops / 1e3:.0f} k"
+        return flops + (f", {len(counted.unknown)} unknown" if counted.unknown else "")
 
     def groups(self) -> str:
         """Every parameter is in one group."""
@@ -151,30 +187,41 @@ class Walk:
         return "yes"
 
     def pickled(self) -> str:
-        """A copy by pickle computes the same."""
+        """A copy by pickle computes the same where there is one of the old network."""
+        if _fails(lambda: pickle.dumps(self.model)):
+            return "nor before"
         assert _far(pickle.loads(pickle.dumps(self.aglu))(self.x), self.aglu(self.x)) == 0
         return "yes"
 
     def traced(self) -> str:
         """torch.fx traces the new network where it traces the old."""
-        try:
-            fx.symbolic_trace(self.model)
-        except Exception:
+        if _fails(lambda: fx.symbolic_trace(self.model)):
             return "nor before"
         assert _far(fx.symbolic_trace(self.aglu)(self.x), self.aglu(self.x)) < 1e-5
         return "yes"
 
     def exported(self) -> str:
         """torch.export takes the new network where it takes the old."""
-        try:
-            torch.export.export(self.model, (self.x,))
-        except Exception:
+        if _fails(lambda: torch.export.export(self.model, (self.x,))):
             return "nor before"
         assert _far(torch.export.export(self.aglu, (self.x,)).module()(self.x), self.aglu(self.x)) < 1e-5
         return "yes"
 
+    def onnx(self) -> str:
+        """ONNX Runtime computes the same with the new network where torch can write the old as ONNX."""
+        if self.name not in TO_ONNX:
+            return "–"
+        try:
+            out = in_onnx_runtime(self.aglu, self.x)
+        except Exception:
+            if _fails(lambda: in_onnx_runtime(self.model, self.x)):
+                return "nor before"
+            raise
+        assert _far(out, self.aglu(self.x)) < 1e-4
+        return "yes"
 
-STEPS = ("replace", "to_dac", "count", "groups", "state", "pickled", "traced", "exported")
+
+STEPS = ("replace", "raa", "to_dac", "count", "groups", "state", "pickled", "traced", "exported", "onnx")
 
 
 def _settings(model: nn.Module) -> bool:
@@ -187,7 +234,7 @@ def _settings(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def walked(name: str, steps: Sequence[str] = STEPS) -> dict[str, str]:
-    """What came out of every step; of a failed one, why."""
+    """What came out of some steps; of a failed one, why."""
     walk, row = Walk(name), {"network": name}
     for step in steps:
         try:

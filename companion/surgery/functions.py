@@ -10,7 +10,7 @@ import copy
 import copyreg
 import importlib
 import inspect
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from types import CellType, CodeType, ModuleType
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor, fx, nn
 from torch.fx.immutable_collections import immutable_dict
 
 from companion.activations import FUNCTIONS, kind_of_function
+from companion.surgery.places import copied
 
 __all__ = ["Called", "Rewritten", "attributes", "call_modules", "called_functions", "unseen"]
 
@@ -281,8 +282,8 @@ def _overwrites(node: fx.Node) -> bool:
     return bool(given.get("inplace", False))
 
 
-def call_modules(module: nn.Module, wanted: Callable[[str, nn.Module], bool]) -> list[str]:
-    """Let a module call modules where it calls activations as functions.
+def call_modules(module: nn.Module, wanted: Callable[[str, nn.Module], bool], apart: Collection[str] = ()) -> list[str]:
+    """Let a module call modules where it calls activations as functions, or where it calls one of its own again.
 
     Parameters
     ----------
@@ -290,11 +291,14 @@ def call_modules(module: nn.Module, wanted: Callable[[str, nn.Module], bool]) ->
         It is changed: it has new children, and is of a class that is a `Rewritten`.
     wanted : callable
         Asked with the name and the module that a call would become.
+    apart : collection of str
+        Names of children without parameters. Every call but the first becomes that of a copy.
 
     Returns
     -------
     list of str
-        The names of the new children, which are of the class `Called`. If there are none, nothing was changed.
+        The names of the new children, which are of the class `Called`, or copies. If there are none, nothing was
+        changed.
 
     Raises
     ------
@@ -303,9 +307,15 @@ def call_modules(module: nn.Module, wanted: Callable[[str, nn.Module], bool]) ->
     """
     graph = _traced(module)
     order = {node: index for index, node in enumerate(graph.nodes)}
-    made: dict[str, Called] = {}
+    made: dict[str, nn.Module] = {}
     offered: set[str] = set()
+    met: set[str] = set()
     for node in list(graph.nodes):
+        if node.op == "call_module" and node.target in apart:
+            if (again := str(node.target)) in met:
+                node.target = next(n for n in _numbered(again) if not hasattr(module, n) and n not in made)
+                made[node.target] = copied(module.get_submodule(again))
+            met.add(again)
         if node.op not in ("call_function", "call_method") or node.target not in FUNCTIONS:
             continue
         if not (node.args and isinstance(node.args[0], fx.Node)) or node.args[0].op == "get_attr":
@@ -326,8 +336,8 @@ def call_modules(module: nn.Module, wanted: Callable[[str, nn.Module], bool]) ->
     if made:
         code = graph.python_code("self")
         rewritten = Rewritten(_written_by_somebody(module), code.src, dict(code.globals))
-        for name, called in made.items():
-            module.add_module(name, called)
+        for name, child in made.items():
+            module.add_module(name, child)
         module.__class__ = rewritten  # type: ignore[assignment]
     return [*made]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from torch import nn
 
-__all__ = ["holds", "part", "places"]
+__all__ = ["copied", "holds", "part", "places"]
 
 
 def places(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -58,7 +58,7 @@ def part(
         again = module in met
         met.add(module)
         if again and not holds(module) and any(wanted(_below(name, own), inner) for own, inner in places(module)):
-            put(name, _copied(module, originals), module)
+            put(name, copied(module, originals), module)
     return originals
 
 
@@ -66,12 +66,16 @@ def _below(name: str, own: str) -> str:
     return ".".join(part for part in (name, own) if part)
 
 
-def _copied(module: nn.Module, originals: dict[nn.Module, nn.Module]) -> nn.Module:
-    """A module with copies of the modules in it, and with hooks that are its own; the rest is not copied."""
+def copied(module: nn.Module, originals: dict[nn.Module, nn.Module] | None = None) -> nn.Module:
+    """A copy of a module that holds nothing, and of those in it, with hooks of its own; what else it has is the same.
+
+    Into `originals` goes the original of each copy.
+    """
     new = copy.copy(module)
     for name, value in vars(module).items():
         if isinstance(value, dict) and name.startswith("_"):
             vars(new)[name] = copy.copy(value)
-    new._modules = {own: child and _copied(child, originals) for own, child in module._modules.items()}
-    originals[new] = module
+    new._modules = {own: child and copied(child, originals) for own, child in module._modules.items()}
+    if originals is not None:
+        originals[new] = module
     return new

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import fnmatch
 import functools
 import inspect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -79,7 +80,7 @@ def replace_activations(
         given the number of channels of what the module sees, and by ``dim``, if it has that parameter too, the
         dimension along which they lie: −1 after a dense layer, 1 after a convolution. It wants nothing else. A module
         that the network holds in several places gets a successor for each, unless it has parameters, which they then
-        share as before. One that it calls several times gets one.
+        share as before. One that it calls several times gets one, unless it wants channels and they differ.
     example : Tensor, sequence of int, tuple or mapping, optional
         An input, the shape of one example without the batch, such as (C, H, W), or all arguments. The network runs once
         on tensors of these shapes that hold no numbers. Only ``channels`` needs it; with it, the report knows all
@@ -143,7 +144,11 @@ def replace_activations(
     try:
         left = _functions_become_modules(target, rules, report)
         parted = _part(target, rules, report)
-        seen = Seen() if example is None else rehearse(target, functools.partial(look, example=example))
+        seen = Seen()
+        if example is not None:
+            seen = rehearse(target, functools.partial(look, example=example))
+            if _calls_come_apart(target, rules, seen, report):
+                seen = rehearse(target, functools.partial(look, example=example))
         report.left.update(left)
         for name, kinds in seen.functions.items():
             if kinds := {kind for kind in kinds if not is_softmax(kind)}:
@@ -271,6 +276,8 @@ class _Rules:
         self, replacements: Mapping[Key, Make], where: str | Callable[[str, nn.Module], bool], strict: bool
     ) -> None:
         self.where, self.strict = where, strict
+        #: By the name of a module that stands for further calls of another, the name of that.
+        self.calls_of: dict[str, str] = {}
         self.classes: dict[type[nn.Module], _Rule] = {}
         self.kinds: dict[str, _Rule] = {}
         for key, make in replacements.items():
@@ -300,6 +307,7 @@ class _Rules:
         return self.of(prefix + name, module) is not None
 
     def _is_where(self, name: str, module: nn.Module) -> bool:
+        name = self.calls_of.get(name, name)
         if isinstance(self.where, str):
             return fnmatch.fnmatchcase(name, self.where)
         return self.where(name, module)
@@ -392,6 +400,29 @@ def _part(model: nn.Module, rules: _Rules, report: Replaced) -> _Parted:
         _put(model, name, new)
 
     return _Parted(part(model, lambda name, module: rules.of(name, module) is not None, put), where)
+
+
+def _calls_come_apart(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced) -> bool:
+    """Let each call be one of a module of its own, where one without parameters sees different numbers of channels."""
+    several: defaultdict[str, list[str]] = defaultdict(list)
+    for name, module in places(model):
+        rule = rules.of(name, module)
+        if rule and rule.wants and not holds(module) and len(seen.layouts[name]) > 1:
+            path, _, own = name.rpartition(".")
+            several[path].append(own)
+    apart = False
+    for path, names in several.items():
+        parent = model.get_submodule(path)
+        kind, made = type(parent), list[str]()
+        with contextlib.suppress(ValueError):  # of what cannot be written down the report says what it is called with
+            made = [] if _has_a_forward_of_its_own(parent) else call_modules(parent, lambda *_: False, names)
+        if made:
+            report._undo.append(functools.partial(_put_class, path=path, kind=kind, names=made))
+            prefix, apart = f"{path}." if path else "", True
+            for new in made:
+                own = max((name for name in names if new.startswith(f"{name}_")), key=len)
+                rules.calls_of[prefix + new] = prefix + own
+    return apart
 
 
 def _has_a_forward_of_its_own(module: nn.Module) -> bool:

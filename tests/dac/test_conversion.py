@@ -811,22 +811,31 @@ def test_what_is_in_the_way_is_said(model: nn.Module, said: str) -> None:
 
 
 @together(
-    "make, layers",
+    "make, layers, left",
     [
-        (lambda: (models.build("vit_64x4", (3, 16, 16), 10, nn.GELU), 16), [f"blocks.{i}.mlp.fc2" for i in range(4)]),
+        (
+            lambda: (models.build("vit_64x4", (3, 16, 16), 10, nn.GELU), 16),
+            [f"blocks.{i}.mlp.fc2" for i in range(4)],
+            [],
+        ),
         (
             lambda: (models.SmallCNN(3, 10, attention=ChannelAttention), 16),
             [f"attentions.{i}.expand" for i in range(3)],
+            ["Sigmoid before reshape", "ReLU before flatten, mul"],
         ),
-        (lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), ChannelAttention(8)), 16), ["1.expand"]),
-        (lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), SpatialChannelAttention(8, gate="apa")), 16), ["1.channel.expand"]),
+        (
+            lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), SpatialChannelAttention(8, gate="apa")), 16),
+            ["1.channel.expand"],
+            ["APA has parameters of its own"],
+        ),
     ],
 )
-def test_networks_and_attention_of_this_package_are_converted(make, layers: list[str]) -> None:
+def test_networks_and_attention_of_this_package_are_converted(make, layers: list[str], left: list[str]) -> None:
     model, size = make()
     model = trained(model)
     converted = to_dac(model, torch.randn(2, 3, size, size).double())
     assert kinds(converted, DACLinear) == layers
+    assert {*converted.converted.left.values()} == {*left}
     assert not converted.converted.changed
     assert_same(converted, model, torch.randn(5, 3, size, size).double())
 

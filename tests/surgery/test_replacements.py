@@ -79,6 +79,28 @@ def test_what_was_replaced_in_place_is_shared_again_when_it_is_put_back(where: s
     assert model[3] is activation
 
 
+class HalfUsed(nn.Module):
+    """Two of its three places are not reached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.first = nn.Linear(2, 3), nn.ReLU()
+        self.second = self.third = self.first
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.first(self.layer(x))
+        return result
+
+
+def test_what_stays_is_shared_as_it_was() -> None:
+    new = replace_activations(HalfUsed(), {nn.ReLU: RAA}, example=(2,))
+    assert isinstance(new.first, RAA)
+    assert isinstance(new.second, nn.ReLU)
+    assert new.second is new.third
+    assert new.replaced.left == dict.fromkeys(("second", "third"), "the example does not reach it")
+    assert len({id(module) for module in restore_activations(new).children()}) == 2
+
+
 def test_what_fails_leaves_it_shared() -> None:
     activation = nn.ReLU()
     model = in_two_places(activation)
@@ -243,10 +265,46 @@ class CalledTwice(nn.Module):
         return result
 
 
-def test_a_module_that_sees_several_numbers_of_channels_is_left() -> None:
-    converted = replace_activations(CalledTwice(), {nn.ReLU: PerChannel, nn.GELU: PerChannel}, example=(3,))
+class CalledTwiceOrThrice(CalledTwice):
+    """Nobody can write down what it does."""
+
+    def forward(self, x: torch.Tensor, again: bool = False) -> torch.Tensor:
+        result = super().forward(x)
+        return self.act(result) if again else result
+
+
+def test_where_calls_of_one_module_see_several_numbers_of_channels_each_gets_a_successor() -> None:
+    model, x = CalledTwice(), torch.randn(2, 3)
+    converted = replace_activations(model, {nn.ReLU: PerChannel, nn.GELU: nn.GELU}, example=(3,))
+    assert [len(module.weight) for module in (converted.act, converted.act_1)] == [4, 5]
+    assert converted.replaced.left == {}
+    expected = model.last(2 * model.second(2 * model.first(x)))
+    torch.testing.assert_close(converted(x), expected)
+    back = restore_activations(converted)
+    assert type(back) is CalledTwice
+    assert not hasattr(back, "act_1")
+    assert torch.equal(back(x), model(x))
+    only = replace_activations(nn.Sequential(model, nn.ReLU()), {nn.ReLU: PerChannel}, example=(3,), where="0.act")
+    assert [*only.replaced.new] == ["0.act", "0.act_1"]
+    # where nothing is told, one is enough
+    assert [*replace_activations(model, {nn.ReLU: AGLU}, example=(3,)).replaced.new] == ["act"]
+
+
+def test_a_network_of_torchvision_whose_blocks_call_one_activation_for_two_widths() -> None:
+    with torch.device("meta"):
+        model = torchvision.models.resnet50()
+        new = replace_activations(model, {nn.ReLU: RAA}, example=(3, 64, 64))
+    assert len(new.replaced.new) == 1 + 16 * 3
+    assert (new.layer1[0].relu.weight.numel(), new.layer1[0].relu_2.weight.numel()) == (64, 256)
+
+
+def test_a_module_that_sees_several_numbers_of_channels_is_left_where_its_calls_cannot_be_told_apart() -> None:
+    converted = replace_activations(CalledTwiceOrThrice(), {nn.ReLU: PerChannel, nn.GELU: PerChannel}, example=(3,))
     assert converted.replaced.left == {"act": "it is called with 4 and 5 channels"}
     assert kinds(converted, PerChannel) == ["last"]
+    shared = nn.Sequential(nn.Linear(3, 4), prelu := nn.PReLU(), nn.Linear(4, 5), prelu, nn.ReLU())
+    left = replace_activations(shared, {nn.PReLU: PerChannel, nn.ReLU: AGLU}, example=(3,)).replaced.left
+    assert left == dict.fromkeys(("1", "3"), "it is called with 4 and 5 channels")
 
 
 def test_where_no_layer_says_where_the_channels_are_they_are_not_guessed() -> None:
