@@ -8,12 +8,12 @@ it cannot be shown.
 import csv
 import importlib.util
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-__all__ = ["check", "column", "data_path", "load", "names", "parse", "published", "read"]
+__all__ = ["check", "column", "data_path", "load", "machines", "names", "parse", "published", "read"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _ESSENTIALS = {
@@ -132,6 +132,34 @@ def read(path: Path) -> dict[str, Any]:
     return result
 
 
+def machines(result: Mapping[str, Any], of: Literal["rows", "tuning"] = "rows") -> list[dict[str, Any]]:
+    """Return what computed each row of a result.
+
+    Parameters
+    ----------
+    result : mapping
+        As `load` gives it.
+    of : str
+        "rows" or "tuning".
+
+    Returns
+    -------
+    list of dict
+        One for each row, in their order: "versions", "hardware" (cpu and gpu) and "precision".
+
+    Examples
+    --------
+    >>> {machine["precision"] for machine in machines(load("apa-digits"))}
+    {'float32'}
+    """
+    about = result["provenance"]
+    if "machines" in about:
+        return [about["machines"][number] for number in about["row_machines" if of == "rows" else "tuning_machines"]]
+    # before parts could come from several; and benchmarks
+    precision = result["settings"].get("precision", "float32")
+    return [{"versions": about["versions"], "hardware": about["hardware"], "precision": precision}] * len(result[of])
+
+
 @cache
 def _table(name: str) -> tuple[dict[str, str], ...]:
     path = data_path() / "published" / f"{name}.csv"
@@ -221,6 +249,11 @@ def check(result: Any, label: str) -> None:
             raise ValueError(f"{label} breaks result.schema.json at {error.json_path}: {error.message}")
     else:
         _check_essentials(result, label)
+    about = result["provenance"]
+    for rows, key in (("rows", "row_machines"), ("tuning", "tuning_machines")):
+        known = range(len(about.get("machines", [])))
+        if key in about and (len(about[key]) != len(result[rows]) or not all(number in known for number in about[key])):
+            raise ValueError(f"{label} does not say of each of its {rows} which machine computed it")
     if {row.get("seed") for row in result["rows"]} != (set(result["seeds"]) or {None}):
         raise ValueError(f"{label} has rows of other seeds than {result['seeds']}")
 

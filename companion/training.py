@@ -2,25 +2,39 @@
 
 The loop knows nothing about the model. A module says in the class attribute ``no_weight_decay`` which of its
 parameters must not be pulled towards zero; `parameter_groups` obeys.
+
+Within `checkpoints` a training may be killed at any moment: it goes on from what it wrote last, and what it gives is
+the same to the last bit.
 """
 
+import contextlib
+import io
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion.datasets import Part
+from companion.files import write_atomically
 
 __all__ = [
+    "Checkpoints",
     "Evaluation",
     "Loss",
     "Patience",
     "Schedule",
+    "Stateful",
     "balanced_softmax",
+    "checkpoints",
     "constant",
     "cosine",
     "evaluate",
@@ -42,6 +56,201 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 #: Called with the loss of every step, whichever network is trained.
 listeners: list[Callable[[Tensor], None]] = []
+
+
+# Checkpoints.
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Watches a training, and can go on watching one that was interrupted.
+
+    What it has collected is numbers, strings, tensors, and lists and dicts of them.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it has collected so far."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+
+
+class Checkpoints:
+    """Where the trainings of one piece of work write how far they are; made by `checkpoints`.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        For ``1.pt`` of the first training, ``2.pt`` of the second, and so on.
+    every : float
+        Seconds between two checkpoints of a training. There is one more at its end.
+    """
+
+    def __init__(self, folder: Path, every: float) -> None:
+        self.folder, self.every = folder, every
+        self._trainings, self._earlier = 0, 0.0
+        self._begun = self._written = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """How long the work has taken, with what was done before an interruption and is not done again."""
+        return self._earlier + time.perf_counter() - self._begun
+
+    def resume(self, state: Stateful, whole: bool) -> "_Write":
+        """Let the next training go on from its file, if there is one, and return what writes it.
+
+        Without the `whole` state of a training it is neither read nor written.
+        """
+        self._trainings += 1
+        if not whole:
+            return _write_nothing
+        path = self.folder / f"{self._trainings}.pt"
+        if path.exists():
+            self._read(path, state)
+        return partial(self._write, path, state)
+
+    def _read(self, path: Path, state: Stateful) -> None:
+        try:
+            held = torch.load(path, map_location="cpu", weights_only=True)
+            state.load_state_dict(held["training"])
+        except (RuntimeError, LookupError, TypeError, ValueError, OSError, EOFError, pickle.UnpicklingError) as error:
+            raise ValueError(
+                f"{path} is damaged or of another training ({error}); remove that file, and its training begins again"
+            ) from error
+        self._earlier += held["seconds"] - self.seconds
+
+    def _write(self, path: Path, state: Stateful, at_once: bool = False) -> None:
+        if not at_once and time.perf_counter() - self._written < self.every:
+            return
+        content = io.BytesIO()
+        torch.save({"training": state.state_dict(), "seconds": self.seconds}, content)
+        write_atomically(path, content.getvalue())
+        self._written = time.perf_counter()
+
+
+class _Write(Protocol):
+    """Writes how far a training is: at once, or if the last time is long enough ago."""
+
+    def __call__(self, *, at_once: bool = False) -> None: ...
+
+
+def _write_nothing(*, at_once: bool = False) -> None:
+    """Where nothing is kept."""
+
+
+_CHECKPOINTS: ContextVar[Checkpoints | None] = ContextVar("checkpoints", default=None)
+
+
+@contextlib.contextmanager
+def checkpoints(folder: Path, every: float = 60.0) -> Iterator[Checkpoints]:
+    """Within it, every training writes how far it is into a file, and goes on from there when it is called again.
+
+    What is done within must be the same each time: the files are counted, one for each call of `train`. On the machine
+    that wrote it a training goes on to the last bit; the file holds the network, the optimiser, torch's global
+    generators, the training's own, and what its watchers have collected. A training that has come to its end returns at
+    once, so that what failed after it can be repeated alone. Where a watcher or a listener is not `Stateful`, nobody
+    could give back to it what it had seen: that training writes nothing, and begins again.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        For the files. Nothing removes them: who has what the trainings were for does so.
+    every : float
+        Seconds between two checkpoints of a training. There is one more at its end.
+
+    Yields
+    ------
+    Checkpoints
+        It knows for how many seconds was computed.
+
+    Raises
+    ------
+    ValueError
+        If a file is damaged or of another training. The message names it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> data = Part(torch.randn(6, 2), torch.tensor([0, 1, 0, 1, 0, 1]))
+    >>> def work():
+    ...     torch.manual_seed(0)
+    ...     return train(nn.Linear(2, 2), data, epochs=3, learning_rate=0.1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with checkpoints(Path(folder)):
+    ...         first = work()
+    ...     with checkpoints(Path(folder)):  # as after a kill
+    ...         first == work()
+    True
+    """
+    made = Checkpoints(folder, every)
+    token = _CHECKPOINTS.set(made)
+    try:
+        yield made
+    finally:
+        _CHECKPOINTS.reset(token)
+
+
+@dataclass
+class _Progress:
+    """How far a training is: all that its next step depends on, apart from what it was called with.
+
+    `order` is the state of the training's own generator before it drew the order of this epoch, so that it draws the
+    same one again.
+    """
+
+    model: nn.Module
+    rule: torch.optim.Optimizer
+    generator: torch.Generator
+    total: Tensor
+    watchers: list[Stateful]
+    order: Tensor = field(init=False)
+    losses: list[float] = field(default_factory=list)
+    step: int = 0
+    batches: int = 0
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.order = self.generator.get_state()
+
+    def begin_epoch(self) -> None:
+        """Nothing of the next epoch is done."""
+        self.order, self.batches = self.generator.get_state(), 0
+        self.total.zero_()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return it as a file can hold it."""
+        device = self.total.device
+        return {
+            "model": self.model.state_dict(),
+            "rule": self.rule.state_dict(),
+            "order": self.order,
+            "generator": torch.get_rng_state(),
+            "generator_of_device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            "watchers": [watcher.state_dict() for watcher in self.watchers],
+            "total": self.total,
+            "losses": self.losses,
+            "step": self.step,
+            "batches": self.batches,
+            "ended": self.ended,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.model.load_state_dict(state["model"])
+        self.rule.load_state_dict(state["rule"])
+        for watcher, held in zip(self.watchers, state["watchers"], strict=True):
+            watcher.load_state_dict(held)
+        self.order = state["order"]
+        self.generator.set_state(self.order)
+        torch.set_rng_state(state["generator"])
+        if state["generator_of_device"] is not None:
+            torch.cuda.set_rng_state(state["generator_of_device"], self.total.device)
+        self.total.copy_(state["total"])
+        self.losses[:] = state["losses"]
+        self.step, self.batches, self.ended = state["step"], state["batches"], state["ended"]
+
+
+# Schedules.
 
 
 def cosine(step: int, steps: int) -> float:
@@ -380,7 +589,7 @@ def train(
         ``TORCHINDUCTOR_CACHE_DIR``.
     after_epoch : callable, optional
         Called with the number of the epoch, from 1, when it is over: to watch a network while it learns. If it returns
-        true, the training ends.
+        true, the training ends. Within `checkpoints` it is `Stateful`, or the training cannot be interrupted.
 
     Returns
     -------
@@ -415,15 +624,17 @@ def train(
     whole, rest = (_forward(model, precision, compiles) for compiles in (compiled, False))
     generator = torch.Generator().manual_seed(seed)
     steps = epochs * math.ceil(len(data) / batch_size)
-    step = 0
-    losses = []
+    watching = [watcher for watcher in (after_epoch, *listeners) if watcher is not None]
+    stateful = _stateful(watching)
+    at = _Progress(model, rule, generator, torch.zeros((), device=data.inputs.device), stateful, ended=epochs == 0)
+    kept = _CHECKPOINTS.get()
+    write = kept.resume(at, whole=len(stateful) == len(watching)) if kept else _write_nothing
     model.train()
-    for epoch in range(1, epochs + 1):
-        total = torch.zeros((), device=data.inputs.device)
+    while not at.ended:
         order = torch.randperm(len(data), generator=generator).to(data.targets.device)
-        for batch in torch.split(order, batch_size):
+        for batch in torch.split(order, batch_size)[at.batches :]:
             for group in rule.param_groups:
-                group["lr"] = learning_rate * schedule(step, steps)
+                group["lr"] = learning_rate * schedule(at.step, steps)
             inputs = data.inputs[batch]
             forward = whole if len(batch) == batch_size else rest
             value = loss(forward(augment(inputs) if augment else inputs), data.targets[batch])
@@ -434,12 +645,21 @@ def train(
             rule.step()
             for listener in listeners:
                 listener(value.detach())
-            total += value.detach() * len(batch)
-            step += 1
-        losses.append(float(total) / len(data))
-        if after_epoch is not None and after_epoch(epoch):
-            break
-    return losses
+            at.total += value.detach() * len(batch)
+            at.step += 1
+            at.batches += 1
+            write()
+        at.losses.append(float(at.total) / len(data))
+        at.begin_epoch()
+        stopped = after_epoch is not None and after_epoch(len(at.losses))
+        at.ended = bool(stopped) or len(at.losses) == epochs
+    write(at_once=True)
+    return at.losses
+
+
+def _stateful(watching: Sequence[object]) -> list[Stateful]:
+    """Return those that can go on with a training that was interrupted."""
+    return [watcher for watcher in watching if isinstance(watcher, Stateful)]
 
 
 def _forward(model: nn.Module, precision: str, compiled: bool) -> Callable[[Tensor], Tensor]:

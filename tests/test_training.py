@@ -1,3 +1,4 @@
+import contextlib
 import math
 from functools import partial
 
@@ -12,6 +13,7 @@ from companion.models import SmallCNN
 from companion.training import (
     Patience,
     balanced_softmax,
+    checkpoints,
     constant,
     cosine,
     evaluate,
@@ -236,6 +238,162 @@ def test_listeners_hear_the_loss_of_every_step(monkeypatch):
 def test_a_watcher_can_end_the_training():
     losses = train(classifier(), blobs(), epochs=5, learning_rate=0.1, after_epoch=lambda epoch: epoch == 2)
     assert len(losses) == 2
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Seen:
+    """Watches, collects and interrupts: as a listener after so many steps, as a watcher after so many epochs."""
+
+    def __init__(self, interrupt=0, stop=0):
+        self.seen, self.interrupt, self.stop = [], interrupt, stop
+
+    def __call__(self, what):
+        self.seen.append(float(what))
+        if len(self.seen) == self.interrupt:
+            raise Interrupted
+        return len(self.seen) == self.stop
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+def noisy(inputs):
+    return inputs + 0.1 * torch.randn_like(inputs)
+
+
+def two_trainings(listener, watcher, **options):
+    """All that two trainings leave behind: weights, statistics, losses, what was seen, and the generator."""
+    torch.manual_seed(0)
+    found = []
+    for seed in (0, 1):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 3))
+        options = {"epochs": 2, "learning_rate": 0.03, "batch_size": 32, "augment": noisy, "seed": seed} | options
+        losses = train(model, blobs(), after_epoch=watcher, **options)
+        assert model.training
+        found += [*model.state_dict().values(), torch.tensor(losses)]
+    return [*found, torch.tensor(listener.seen), torch.tensor(watcher.seen), torch.rand(1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "stop", "long"),
+    [
+        ({}, 0, (12, 4)),
+        ({"optimiser": "adam"}, 0, (12, 4)),
+        ({"optimiser": "adamw", "clip": 0.1, "precision": "bfloat16"}, 0, (12, 4)),
+        # the watcher ends the first training, and the second goes on
+        ({"epochs": 3}, 2, (15, 5)),
+    ],
+)
+def test_a_training_goes_on_from_any_step_or_epoch_to_the_same_bits(tmp_path, monkeypatch, options, stop, long):
+    monkeypatch.setattr("companion.files._force_to_disk", lambda path: None)
+
+    def run(folder, every=0.0, of_steps=0, of_epochs=0):
+        listener, watcher = Seen(of_steps), Seen(of_epochs, stop)
+        monkeypatch.setattr("companion.training.listeners", [listener])
+        with checkpoints(tmp_path / folder, every):
+            return two_trainings(listener, watcher, **options)
+
+    whole = run("whole")
+    steps, epochs = long
+    assert [len(seen) for seen in whole[-3:-1]] == [steps, epochs]
+    interrupts = [{"of_steps": step} for step in (1, 3, 5, 8)] + [{"of_epochs": epochs - 2}]
+    for every, where in [*((0.0, each) for each in interrupts), (1e9, {"of_steps": steps})]:
+        with pytest.raises(Interrupted):
+            run(f"{every} {where}", every, **where)
+        assert all(map(torch.equal, run(f"{every} {where}"), whole)), (every, where)
+    assert all(map(torch.equal, run("whole"), whole))
+
+
+def test_what_is_done_is_not_done_again(tmp_path, monkeypatch):
+    computed = []
+
+    def loss(logits, targets):
+        computed.append(len(logits))
+        return nn.functional.cross_entropy(logits, targets)
+
+    for interrupt in (8, 0):
+        listener = Seen(interrupt)
+        monkeypatch.setattr("companion.training.listeners", [listener])
+        with contextlib.suppress(Interrupted), checkpoints(tmp_path, 0.0):
+            two_trainings(listener, Seen(), loss=loss)
+    # twelve steps, and the eighth twice: it was computed, and then interrupted before it was written
+    assert len(computed) == 13
+
+
+def test_where_somebody_watches_who_cannot_go_on_nothing_is_kept(tmp_path, monkeypatch):
+    seen = []
+    for watcher, listeners in ((seen.append, []), (Seen(), [seen.append])):
+        monkeypatch.setattr("companion.training.listeners", listeners)
+        with checkpoints(tmp_path, 0.0):
+            train(classifier(), blobs(), epochs=2, learning_rate=0.1, after_epoch=watcher)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_checkpoints_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(classifier(), blobs(), epochs=2, learning_rate=0.1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_is_written_every_so_many_seconds_and_at_the_end(tmp_path, monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr("companion.training.time.perf_counter", lambda: next(clock))
+    written = []
+    monkeypatch.setattr("companion.training.write_atomically", lambda path, content: written.append(path.name))
+    with checkpoints(tmp_path, 10.0):
+        train(classifier(), blobs(), epochs=12, learning_rate=0.1, batch_size=90)
+        train(classifier(), blobs(), epochs=1, learning_rate=0.1, batch_size=90)
+    assert written == ["1.pt", "1.pt", "2.pt"]
+
+
+def test_the_seconds_are_those_of_all_legs(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("companion.training.time.perf_counter", lambda: now[0])
+
+    def leg(steps):
+        def listener(_):
+            now[0] += 5
+            if now[0] == 5 * steps:
+                raise Interrupted
+
+        listener.state_dict, listener.load_state_dict = dict, lambda state: None
+        monkeypatch.setattr("companion.training.listeners", [listener])
+        with checkpoints(tmp_path, 0.0) as kept, contextlib.suppress(Interrupted):
+            train(classifier(), blobs(), epochs=4, learning_rate=0.1, batch_size=90)
+        return kept.seconds
+
+    assert leg(3) == 15
+    now[0] = 1000
+    # two steps were written after ten seconds; the third was lost
+    assert leg(0) == 20
+
+
+@pytest.mark.parametrize("damage", [b"", b"something", "cut", "other"])
+def test_a_damaged_checkpoint_or_one_of_another_training_is_named(tmp_path, damage):
+    with checkpoints(tmp_path):
+        train(classifier(), blobs(), epochs=1, learning_rate=0.1)
+    file = tmp_path / "1.pt"
+    if damage != "other":
+        file.write_bytes(file.read_bytes()[:-200] if damage == "cut" else damage)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3, 3)) if damage == "other" else classifier()
+    with pytest.raises(ValueError, match=f"(?s){file} is damaged or of another training.*remove that file"):  # noqa: SIM117
+        with checkpoints(tmp_path):
+            train(model, blobs(), epochs=1, learning_rate=0.1)
+
+
+def test_a_checkpoint_holds_the_network_and_its_optimiser_and_not_the_data(tmp_path):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1000, 100), nn.Linear(100, 10))
+    data = Part(torch.zeros(2000, 1000), torch.zeros(2000, dtype=torch.int64))
+    with checkpoints(tmp_path):
+        train(model, data, epochs=1, learning_rate=0.1, batch_size=1000, optimiser="adam")
+    weights = 4 * sum(parameter.numel() for parameter in model.parameters())
+    assert 3 * weights < (tmp_path / "1.pt").stat().st_size < 3 * weights + 30_000
 
 
 def images(n=50):

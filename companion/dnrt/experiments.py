@@ -633,7 +633,13 @@ _SMALL: dict[str, Any] = {
 _SMALL_SMOKE: dict[str, Any] = {**_MNIST_SMOKE, "train_size": 300, "seeds": 1}
 
 
-def _many(name: str, description: str, cases: Callable[[Mapping[str, Any]], list[Case]], **presets: Any) -> None:
+def _many(
+    name: str,
+    description: str,
+    cases: Callable[[Mapping[str, Any]], list[Case]],
+    conditions: tuple[str, ...] = (),
+    **presets: Any,
+) -> None:
     register(
         Experiment(
             name=name,
@@ -645,6 +651,7 @@ def _many(name: str, description: str, cases: Callable[[Mapping[str, Any]], list
                 "full": {**_ABLATION, **presets["full"]},
             },
             cases=cases,
+            conditions=conditions,
             validate=partial(validation_accuracy, _fit),
             measure=partial(_measure, pictures=False),
             columns=_INSIDE,
@@ -675,6 +682,7 @@ _many(
     "dnrt-conditions",
     "Wrong labels and rare classes (full: reproduction of Table 4's ViT-Tiny; laptop: one hidden layer on MNIST)",
     _condition_cases,
+    conditions=("wrong_labels", "imbalance"),
     smoke={"responses": ["gelu", "dnrt"], "arr": [_HIDDEN], "conditions": [{"wrong_labels": 0.1}, {"imbalance": 10}]},
     laptop={
         "responses": ["gelu", "raa", "gelu+arr", "dnrt"],

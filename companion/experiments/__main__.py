@@ -1,11 +1,13 @@
-"""``python -m companion.experiments list | run | table | promote``."""
+"""``python -m companion.experiments list | run | table | keep | promote``."""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
 
 from companion import results
-from companion.experiments import runner
+from companion.experiments import runner, unfinished
 from companion.experiments.provenance import differences
 from companion.experiments.registry import Experiment, experiments, get
 from companion.experiments.tables import table
@@ -38,7 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("name")
     command.add_argument("--preset", default="laptop", help="smoke, laptop (default), full, or another of the list")
     command.add_argument("--seeds", type=int, help="number of evaluation seeds; default: the preset's")
-    command.add_argument("--resume", action="store_true", help="keep the jobs that are finished")
+    command.add_argument("--device", choices=["cpu", "cuda"], help="instead of the preset's")
+    command.add_argument("--resume", action="store_true", help="keep the jobs that are finished, and go on with others")
     command.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
     command.set_defaults(command=_run)
 
@@ -46,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("name")
     command.add_argument("--preset", default="laptop", help="smoke, laptop (default), full, or another of the list")
     command.set_defaults(command=_table)
+
+    command = commands.add_parser("keep", help="copy the finished jobs of unfinished runs to data/unfinished")
+    command.set_defaults(command=_keep)
 
     command = commands.add_parser("promote", help="copy finished runs to data/results")
     command.set_defaults(command=_promote)
@@ -56,7 +62,15 @@ def _list(options: argparse.Namespace) -> None:
     for experiment in experiments():
         print(f"{experiment.name}: {experiment.description}")
         for preset in experiment.presets:
-            print(f"    {preset}: {_state(experiment, preset, options.check)}")
+            print(f"    {preset}: {_state(experiment, preset, options.check)}{_kept(experiment, preset)}")
+
+
+def _kept(experiment: Experiment, preset: str) -> str:
+    try:
+        parts, stale = unfinished.count(experiment, preset)
+    except (ValueError, OSError) as error:
+        return f"; NOT READABLE: {error}"
+    return f"; {parts} parts in data/unfinished, {stale} of them by other code" if parts else ""
 
 
 def _state(experiment: Experiment, preset: str, check: bool) -> str:
@@ -77,7 +91,14 @@ def _state(experiment: Experiment, preset: str, check: bool) -> str:
 
 
 def _run(options: argparse.Namespace) -> None:
-    runner.run(get(options.name), options.preset, seeds=options.seeds, resume=options.resume, workers=options.jobs)
+    runner.run(
+        get(options.name),
+        options.preset,
+        seeds=options.seeds,
+        device=options.device,
+        resume=options.resume,
+        workers=options.jobs,
+    )
     _table(options)
 
 
@@ -94,8 +115,24 @@ def _table(options: argparse.Namespace) -> None:
         by.append("learning_rate")
     print(f"{experiment.name}, preset {options.preset}, {len(result['seeds'])} seeds, from {origin}\n")
     print(table(result, by, experiment.columns))
+    print(f"\n{_machines(result)}")
     if edges := [row for row in result["chosen"] if row["at_edge"]]:
         print(f"\n{len(edges)} of {len(result['chosen'])} cases chose a learning rate at the edge of the grid.")
+
+
+def _machines(result: Mapping[str, Any]) -> str:
+    """One line for each machine: how many rows it computed."""
+    lines = []
+    for machine, rows in groupby(sorted(results.machines(result), key=repr)):
+        hardware = " and ".join(part for part in machine["hardware"].values() if part)
+        torch = machine["versions"]["torch"]
+        lines.append(f"{len(list(rows))} rows: {hardware}, {machine['precision']}, torch {torch}")
+    return "\n".join(lines)
+
+
+def _keep(options: argparse.Namespace) -> None:
+    changed = unfinished.keep()
+    print("\n".join(changed) or f"nothing new in {runner.runs_path()} for {results.data_path().name}/unfinished")
 
 
 def _promote(options: argparse.Namespace) -> None:

@@ -12,6 +12,9 @@ __all__ = ["Case", "Experiment", "Job", "Row", "experiments", "get", "grid", "re
 Case = dict[str, Any]
 Row = dict[str, Any]
 
+# What a preset says that no job is told.
+_OF_THE_RUN = ("seeds", "learning_rates", "tuning_seeds")
+
 
 @dataclass(frozen=True)
 class Job:
@@ -62,10 +65,10 @@ class Experiment:
     An experiment with `validate` has two stages. Tuning: each case meets the same learning rates of the preset
     (``learning_rates``), with the tuning seeds (``tuning_seeds``); the rate with the highest mean score wins, the
     smaller one if two are equal. Where the winner of any case is the smallest or the largest of the rates, all cases
-    meet the next one beyond, at most four times, until every winner lies inside (but not in "smoke"). Evaluation:
-    each case runs with its own winner and the evaluation seeds 0 … n − 1. The two kinds of seeds must not overlap. An
-    experiment without `validate`, or a preset without tuning seeds, evaluates each case at every learning rate of the
-    preset, or without any.
+    under the same conditions meet the next one beyond, at most four times, until every winner lies inside (but not in
+    "smoke"). Evaluation: each case runs with its own winner and the evaluation seeds 0 … n − 1. The two kinds of seeds
+    must not overlap. An experiment without `validate`, or a preset without tuning seeds, evaluates each case at every
+    learning rate of the preset, or without any.
 
     Parameters
     ----------
@@ -93,6 +96,12 @@ class Experiment:
     one_rate_for : tuple of str
         Keys of the case whose values share a learning rate: the one with the best mean score over all of
         them. For what is compared at equal settings; competitors have a rate each.
+    conditions : tuple of str
+        Keys of the case that say under which condition the competitors meet, such as "imbalance", and not who they
+        are. Cases that differ in one are not compared with each other: each condition has a grid of its own, common to
+        all its competitors, and the numbers of one seed and condition have one precision.
+    timed : bool
+        Whether rows hold times, so that all have to come from one machine.
     tolerance : float
         By how much measures of the smoke preset may differ between processors, absolutely and, above 1, relatively.
     """
@@ -106,14 +115,43 @@ class Experiment:
     columns: tuple[str, ...]
     validate: Callable[[Job], float] | None = None
     one_rate_for: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    timed: bool = False
     # With and without vector extensions measures differ by 4e-6 of max(1, measure); one test image of 450 is 2.2e-3.
     tolerance: float = 3e-3
+
+    def condition(self, case: Case) -> tuple[Any, ...]:
+        """Return under which condition a case competes: the values of `conditions`, None where it has none."""
+        return tuple(case.get(key) for key in self.conditions)
 
     def preset(self, preset: str) -> Mapping[str, Any]:
         """Return the settings of a preset, or raise ValueError that names those there are."""
         if preset not in self.presets:
             raise ValueError(f"preset is {preset!r}; {self.name} has {', '.join(self.presets)}")
         return self.presets[preset]
+
+    def settings(self, preset: str, device: str | None = None) -> dict[str, Any]:
+        """Return what the jobs of a preset are told: all but its seeds and learning rates.
+
+        Parameters
+        ----------
+        preset : str
+            Which.
+        device : str, optional
+            "cpu" or "cuda", instead of the preset's.
+
+        Raises
+        ------
+        ValueError
+            If the preset or the device is unknown, or the preset computes on no device in particular.
+        """
+        settings = {key: value for key, value in self.preset(preset).items() if key not in _OF_THE_RUN}
+        if device is None:
+            return settings
+        if device not in ("cpu", "cuda") or "device" not in settings:
+            allowed = "cpu, cuda" if "device" in settings else "none: its setting has no device"
+            raise ValueError(f"device is {device!r}; {self.name} {preset} has {allowed}")
+        return {**settings, "device": device}
 
 
 _EXPERIMENTS: dict[str, Experiment] = {}
@@ -135,13 +173,15 @@ def register(experiment: Experiment) -> Experiment:
     Raises
     ------
     ValueError
-        If the name is taken or does not begin with the mechanism.
+        If the name is taken or does not begin with the mechanism, or a key is a condition and shares a rate.
     """
     if experiment.name in _EXPERIMENTS:
         raise ValueError(f"the experiment {experiment.name!r} is registered twice")
     beginning = experiment.mechanism.replace("_", "-") + "-"
     if not experiment.name.startswith(beginning):
         raise ValueError(f"name is {experiment.name!r}; it must begin with {beginning!r}")
+    if both := sorted(set(experiment.conditions) & set(experiment.one_rate_for)):
+        raise ValueError(f"{', '.join(both)} of {experiment.name} is in conditions and in one_rate_for; allowed is one")
     _EXPERIMENTS[experiment.name] = experiment
     return experiment
 

@@ -1,11 +1,14 @@
 """Runs an experiment job by job. Whatever has been computed survives a kill, and nothing is counted twice.
 
-Each finished job is one file, which exists whole or not at all. Its name is a hash of the job, of the package's
-sources, of the versions and of the hardware: a part that other code or another machine made has another name and is
-never read. The result is put together from the list of jobs, not from what lies in the folder.
+Each finished job is one file, which exists whole or not at all. Its name is a hash of the job and of the code that its
+experiment imports: a part that other code made has another name and is never read. Parts may come from several
+machines, and each says which; only where something is timed the machine belongs to the name. Numbers that are compared,
+those of one seed and condition, must have been computed in one precision: a run refuses to mix them. The result is put
+together from the list of jobs, not from what lies in the folder. What a killed job had trained lies beside its part
+until that is written.
 
-Nothing is ever deleted. A file takes the place of its predecessor when it is whole; until then, and after whatever
-stops a run, the predecessor is there. Only one process at a time works in a folder of runs.
+Nothing is ever deleted that could still be read. A file takes the place of its predecessor when it is whole; until
+then, and after whatever stops a run, the predecessor is there. Only one process at a time works in a folder of runs.
 
 A result outlives the sources that made it. So it stores what the smoke preset gave beside it, and
 `companion.experiments.provenance.differences` says whether today's code still gives that.
@@ -14,33 +17,28 @@ A result outlives the sources that made it. So it stores what the smoke preset g
 import contextlib
 import datetime
 import hashlib
-import json
 import math
-import multiprocessing
 import os
+import shutil
 import sys
-import threading
-import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from companion import datasets, results, training
-from companion.experiments.provenance import environment, git_state, sources
+from companion.experiments import parts, provenance, unfinished
+from companion.experiments.executors import THREADS, Executor, LocalPool
+from companion.experiments.parts import Part, runs_path
 from companion.experiments.registry import Case, Experiment, Job, Row
 from companion.extras import need
-from companion.files import write_atomically
 
 __all__ = ["find", "promote", "run", "runs_path", "smoke"]
 
-_THREADS = 1
 # What the runner, its tables and every data set import; torchvision is asked for by the data sets that need it.
 _PACKAGES = ("jsonschema", "numpy", "scipy", "sklearn", "tqdm")
 # Seconds. Two runs of an experiment may need its smoke preset at the same time; one of them makes it.
@@ -51,16 +49,12 @@ _FURTHER = 4
 _FIRST = 2
 
 
-def runs_path() -> Path:
-    """Return the folder that runs go to: ``$COMPANION_RUNS``, or ``runs`` in the working directory."""
-    return Path(os.environ.get("COMPANION_RUNS") or "runs")
-
-
 def run(
     experiment: Experiment,
     preset: str,
     *,
     seeds: int | None = None,
+    device: str | None = None,
     resume: bool = False,
     workers: int = 1,
 ) -> Path:
@@ -78,9 +72,12 @@ def run(
         Which settings.
     seeds : int, optional
         Number of evaluation seeds; default: the preset's.
+    device : str, optional
+        "cpu" or "cuda"; default: the preset's.
     resume : bool
-        Keep the jobs that an earlier run finished with this code, these settings and this machine. Otherwise
-        every job is computed again and takes the place of its predecessor when it is finished.
+        Keep the jobs that earlier runs finished with this code and these settings, here or, if they were kept in the
+        project, elsewhere; and go on with the trainings that were interrupted on this machine. Otherwise every job is
+        computed again and takes the place of its predecessor when it is finished.
     workers : int
         Processes. With 1 the jobs run in this one.
 
@@ -92,40 +89,57 @@ def run(
     Raises
     ------
     ValueError
-        If the preset is unknown, a number is below 1, or a tuning seed is also an evaluation seed. If a file of an
-        earlier run or of the data is damaged; the message names it.
+        If the preset or the device is unknown, a number is below 1, or a tuning seed is also an evaluation seed. If a
+        file of an earlier run or of the data is damaged; the message names it. If earlier jobs were computed in another
+        precision than those that they are compared with would be.
     ModuleNotFoundError
         If a package is missing.
     OSError
         If the data are absent and cannot be downloaded, the disk is full, the folder is read-only, or another process
         works in it.
     """
-    return _run(experiment, preset, seeds, resume, workers, patience=0)
+    return _run(experiment, preset, seeds, device, resume, workers, patience=0)
 
 
-def _run(experiment: Experiment, preset: str, seeds: int | None, resume: bool, workers: int, patience: float) -> Path:
-    settings = dict(experiment.preset(preset))
-    default_seeds = settings.pop("seeds")
-    evaluation_seeds = list(range(default_seeds if seeds is None else seeds))
-    rates, tuning_seeds = settings.pop("learning_rates", []), settings.pop("tuning_seeds", [])
+def _run(
+    experiment: Experiment,
+    preset: str,
+    seeds: int | None,
+    device: str | None,
+    resume: bool,
+    workers: int,
+    patience: float,
+) -> Path:
+    settings, told = experiment.settings(preset, device), experiment.preset(preset)
+    evaluation_seeds = list(range(told["seeds"] if seeds is None else seeds))
+    rates, tuning_seeds = told.get("learning_rates", []), told.get("tuning_seeds", [])
     if not evaluation_seeds or workers < 1:
         raise ValueError(f"seeds is {seeds} and workers is {workers}; allowed is 1 or more")
     if overlap := set(tuning_seeds) & set(evaluation_seeds):
         raise ValueError(f"tuning_seeds holds {sorted(overlap)}, which are evaluation seeds")
     if settings.get("device") == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"{experiment.name} {preset} needs a CUDA GPU, and torch finds none")
+        raise ValueError(
+            f"{experiment.name} {preset} needs a CUDA GPU, and torch finds none; --device cpu does without"
+        )
     need("experiments", *_PACKAGES)
     datasets.fetch(settings.get("dataset", ""))
 
     # Before anything is computed: what changes on the disk from here on is not what this process runs.
-    code = sources()
+    homes, place = provenance.homes(experiment), settings.get("device", "cpu")
+    code = provenance.code(homes, place)
+    pool = LocalPool(workers, prepare=partial(_refuse_other_code, homes, place, code))
     target = runs_path() / f"{experiment.name}-{preset}.json"
     with _alone_in(target.with_suffix(""), patience) as folder:
-        machine = environment(settings.get("device", "cpu"))
-        session = _Session(experiment, preset, settings, folder, machine, code, resume, workers)
+        session = _Session(experiment, preset, settings, folder, code, resume, pool)
         beside = [] if preset == "smoke" else smoke(experiment)
-        _write(target, _result(session, rates, tuning_seeds, evaluation_seeds, beside))
+        parts.write_json(target, _result(session, rates, tuning_seeds, evaluation_seeds, beside))
     return target
+
+
+def _refuse_other_code(homes: tuple[Path, ...], device: str, code: str) -> None:
+    # A worker imports what lies on the disk now, which may be newer than what its parent imported.
+    if provenance.code(homes, device) != code:
+        raise RuntimeError("the code has changed since this run began; run it again with --resume")
 
 
 def _result(
@@ -150,11 +164,14 @@ def _result(
         "chosen": chosen,
         "smoke": beside,
         "provenance": {
-            **session.machine,
-            "threads": _THREADS,
+            "machines": session.machines,
+            "row_machines": session.row_machines,
+            "tuning_machines": session.tuning_machines,
+            "code": session.code,
+            "threads": THREADS,
             "duration_seconds": round(session.seconds, 1),
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "git": git_state(),
+            "git": provenance.git_state(),
         },
     }
     results.check(result, f"the result of {experiment.name} {session.preset}")
@@ -175,25 +192,27 @@ def _alone_in(folder: Path, patience: float) -> Iterator[Path]:
             f"another run works in {folder}; wait for its end, or set COMPANION_RUNS to another folder"
         ) from None
     try:
+        for left in folder.glob("making-*"):  # by a run that was killed while it wrote a part
+            shutil.rmtree(left, ignore_errors=True)
         yield folder
     finally:
         lock.release()
 
 
 def smoke(experiment: Experiment) -> list[Row]:
-    """Return what an experiment's smoke preset gives on this machine.
+    """Return what an experiment's smoke preset gives with today's code.
 
     Parameters
     ----------
     experiment : Experiment
-        What to run, unless these sources have run it here before.
+        What to run, unless this code has run it here before.
 
     Returns
     -------
     list of dict
         Its rows, each with ``first_losses``.
     """
-    path = _run(experiment, "smoke", seeds=None, resume=True, workers=1, patience=_PATIENCE)
+    path = _run(experiment, "smoke", seeds=None, device=None, resume=True, workers=1, patience=_PATIENCE)
     rows: list[Row] = results.read(path)["rows"]
     return rows
 
@@ -229,6 +248,8 @@ def find(name: str, preset: str) -> tuple[dict[str, Any], str]:
 def promote() -> list[str]:
     """Copy the finished results of this folder's runs to data/results. Smoke runs stay where they are.
 
+    The parts in data/unfinished that are in such a result are removed: it is finished.
+
     Returns
     -------
     list of str
@@ -241,9 +262,7 @@ def promote() -> list[str]:
     FileNotFoundError
         Outside a checkout: what an installed wheel carries is not to be changed.
     """
-    data = results.data_path()
-    if data.name != "data":
-        raise FileNotFoundError("there is no checkout to promote into: the data lies in an installed wheel")
+    data = unfinished.checkout()
     changed = []
     finished = {path: results.read(path) for path in sorted(runs_path().glob("*.json"))}
     for path, result in finished.items():
@@ -251,8 +270,9 @@ def promote() -> list[str]:
             continue
         target = data / "results" / path.name
         if not target.is_file() or target.read_bytes() != path.read_bytes():
-            _write(target, result)
+            parts.write_json(target, result)
             changed.append(path.name)
+        unfinished.forget(result)
     return changed
 
 
@@ -271,7 +291,7 @@ def _best(case: Mapping[str, Any], tuning: list[Row], shared: tuple[str, ...]) -
     )
     return {
         "learning_rate": winner,
-        "score": _without_infinities(score),
+        "score": score if math.isfinite(score) else None,
         "at_edge": winner in (min(scores), max(scores)),
     }
 
@@ -285,215 +305,179 @@ def _beyond(winner: float, tried: Sequence[float]) -> float:
 
 @dataclass
 class _Session:
-    """One run: what is run, where its parts lie, and who computes them."""
+    """One run: what is run, where its parts lie, and who computes them; and of what was computed, where."""
 
     experiment: Experiment
     preset: str
     settings: dict[str, Any]
     folder: Path
-    machine: dict[str, Any]
-    sources: str
+    code: str
     resume: bool
-    workers: int
+    executor: Executor
     seconds: float = 0.0
+    machines: list[dict[str, Any]] = field(default_factory=list)
+    row_machines: list[int] = field(default_factory=list)
+    tuning_machines: list[int] = field(default_factory=list)
 
     def tune(self, cases: list[Case], rates: list[float], seeds: list[int]) -> list[Row]:
         """Return a score for each case, rate and seed; nothing where nothing is tuned.
 
-        One grid for all: where the best rate of any case is at its edge, every case meets the next rate beyond, until
-        all the best ones lie inside. The smoke preset, which compares nothing, is content with its grid.
+        One grid for all who meet under one condition: where the best rate of any case is at its edge, every case under
+        that condition meets the next rate beyond, until all the best ones lie inside. The smoke preset, which compares
+        nothing, is content with its grid.
         """
         if self.experiment.validate is None or not seeds:
             return []
         tuning: list[Row] = []
-        grid: list[float] = []
-        wanted = list(rates)
+        grids: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+        wanted = {self.experiment.condition(case): list(rates) for case in cases}
         for _ in range(1 if self.preset == "smoke" else 1 + _FURTHER):
-            jobs = [self.job("tuning", case, seed, rate) for case in cases for rate in wanted for seed in seeds]
-            scores = self.finish(jobs, self.experiment.validate, "tuning")
-            tuning += [
-                {**job.case, "seed": job.seed, "learning_rate": job.learning_rate, "score": score}
-                for job, score in zip(jobs, scores, strict=True)
-            ]
-            grid += wanted
-            best = [_best(case, tuning, self.experiment.one_rate_for) for case in cases]
-            wanted = sorted({_beyond(each["learning_rate"], grid) for each in best if each["at_edge"]})
-            if not wanted:
+            pairs = [(case, rate) for case in cases for rate in wanted[self.experiment.condition(case)]]
+            jobs = [self.job("tuning", case, seed, rate) for case, rate in pairs for seed in seeds]
+            for job, part in zip(jobs, self.finish(jobs, self.experiment.validate), strict=True):
+                row = {"seed": job.seed, "learning_rate": job.learning_rate, "score": part["outcome"]}
+                tuning.append({**job.case, **row})
+                self.tuning_machines.append(self.machine(part))
+            for condition, tried in wanted.items():
+                grids[condition] += tried
+                wanted[condition] = self.beyond(condition, cases, tuning, grids[condition])
+            if not any(wanted.values()):
                 break
         return tuning
+
+    def beyond(
+        self, condition: tuple[Any, ...], cases: list[Case], tuning: list[Row], tried: list[float]
+    ) -> list[float]:
+        """Return the rates that the cases under a condition are to meet next."""
+        competitors = [case for case in cases if self.experiment.condition(case) == condition]
+        best = [_best(case, tuning, self.experiment.one_rate_for) for case in competitors]
+        return sorted({_beyond(each["learning_rate"], tried) for each in best if each["at_edge"]})
 
     def evaluate(self, cases: list[Case], rates: Sequence[Sequence[float | None]], seeds: list[int]) -> list[Row]:
         """Return the rows of each case, rate and seed; `rates` has a list per case."""
         pairs = [(case, rate) for case, own in zip(cases, rates, strict=True) for rate in own]
         jobs = [self.job("evaluation", case, seed, rate) for case, rate in pairs for seed in seeds]
         measure = self.experiment.measure
-        outcomes = self.finish(jobs, partial(_listen, measure) if self.preset == "smoke" else measure, "evaluation")
-        return [
-            {**job.case, "seed": job.seed, **_rate(job), **row}
-            for job, rows in zip(jobs, outcomes, strict=True)
-            for row in rows
-        ]
+        found: list[Row] = []
+        done = self.finish(jobs, partial(_listen, measure) if self.preset == "smoke" else measure)
+        for job, part in zip(jobs, done, strict=True):
+            found += [{**job.case, "seed": job.seed, **_rate(job), **row} for row in part["outcome"]]
+            self.row_machines += [self.machine(part)] * len(part["outcome"])
+        return found
 
     def job(self, stage: Literal["tuning", "evaluation"], case: Case, seed: int, rate: float | None) -> Job:
         return Job(self.experiment.name, stage, case, self.settings, seed, rate)
 
-    def finish(self, jobs: list[Job], work: Callable[[Job], Any], stage: str) -> list[Any]:
-        """Return the outcomes of all jobs, in order; compute those that are not there yet."""
+    def machine(self, part: Part) -> int:
+        """Return the number of the machine that computed a part."""
+        if part["machine"] not in self.machines:
+            self.machines.append(part["machine"])
+        return self.machines.index(part["machine"])
+
+    def finish(self, jobs: list[Job], work: Callable[[Job], Any]) -> list[Part]:
+        """Return the parts of all jobs, in order; compute those that are not there yet."""
         from tqdm import tqdm
 
-        paths = {self.part(job): job for job in jobs}
-        done = {path: _read(path, job) for path, job in paths.items() if self.resume and path.exists()}
+        paths = {self.path(job): job for job in jobs}
+        done = self.read(paths) if self.resume else {}
+        self.refuse_two_precisions(paths, done)
         missing = {path: job for path, job in paths.items() if path not in done}
+        tasks = {path: partial(_execute, work, job, path, self.resume) for path, job in missing.items()}
         bar = tqdm(
-            self.compute(missing, work),
-            desc=f"{self.experiment.name} {self.preset} {stage}",
+            self.executor.compute(tasks),
+            desc=f"{self.experiment.name} {self.preset} {jobs[0].stage}",
             total=len(paths),
             initial=len(done),
             file=sys.stderr,
             disable=bool(os.environ.get("CI")),
         )
         done.update(bar)
-        parts = [done[self.part(job)] for job in jobs]
-        self.seconds += math.fsum(part["seconds"] for part in parts)
-        return [part["outcome"] for part in parts]
+        found = [done[self.path(job)] for job in jobs]
+        self.seconds += math.fsum(part["seconds"] for part in found)
+        return found
 
-    def part(self, job: Job) -> Path:
+    def path(self, job: Job) -> Path:
         """Return the file of a job: its name is bound to all that the outcome depends on."""
-        key = hashlib.sha256(_canonical([job.as_dict(), self.sources, self.machine])).hexdigest()
-        return self.folder / f"{key[:32]}.json"
+        machine = provenance.machine(self.settings) if self.experiment.timed else None
+        return self.folder / f"{parts.key(job, self.code, machine)}.json"
 
-    def compute(self, missing: dict[Path, Job], work: Callable[[Job], Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-        if self.workers == 1 or len(missing) < 2:
-            with _one_thread():
-                for path, job in missing.items():
-                    yield path, _execute(work, job, path)
-            return
-        pool = ProcessPoolExecutor(
-            self.workers,
-            multiprocessing.get_context("spawn"),
-            initializer=_prepare_worker,
-            initargs=(self.sources,),
-        )
-        try:
-            futures = {pool.submit(_execute, work, job, path): path for path, job in missing.items()}
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BrokenProcessPool as error:
-            raise ChildProcessError(
-                "a worker process ended before its job did: it was killed, for want of memory perhaps, or could not "
-                "begin (then the reason stands above); the finished jobs are kept, and --resume goes on"
-            ) from error
-        finally:
-            pool.shutdown(cancel_futures=True)
+    def read(self, paths: Mapping[Path, Job]) -> dict[Path, Part]:
+        """Return the parts that are there: in this folder, or in the project."""
+        kept, done = unfinished.load(self.experiment.name, self.preset), {}
+        for path, job in paths.items():
+            if path.exists():
+                done[path] = parts.read(path, job)
+                # of a run that was killed between its part and this
+                shutil.rmtree(_trained(path), ignore_errors=True)
+            elif path.stem in kept:
+                done[path] = parts.check(kept[path.stem], job, f"the part {path.stem} in data/unfinished")
+        return done
+
+    def refuse_two_precisions(self, paths: Mapping[Path, Job], done: Mapping[Path, Part]) -> None:
+        """Raise ValueError if numbers that are compared have, or would get, two precisions."""
+        here = provenance.precision(self.settings)
+        groups: dict[tuple[Any, ...], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        for path, job in paths.items():
+            precision = done[path]["machine"]["precision"] if path in done else here
+            groups[job.seed, self.experiment.condition(job.case)][precision] += 1
+        for (seed, condition), found in groups.items():
+            if len(found) > 1:
+                under = ", ".join(
+                    f"{key} {value}" for key, value in zip(self.experiment.conditions, condition, strict=True)
+                )
+                counts = ", ".join(f"{count} in {precision}" for precision, count in found.items())
+                raise ValueError(
+                    f"seed {seed} of {self.experiment.name} {self.preset}{under and f' with {under}'} would mix "
+                    f"precisions, and its numbers are compared: {counts}; this machine computes in {here}. Finish it "
+                    "on a machine like the first, or run without --resume, which computes everything here"
+                )
 
 
 def _rate(job: Job) -> Row:
     return {} if job.learning_rate is None else {"learning_rate": job.learning_rate}
 
 
+class _First:
+    """Hears the losses of the first steps, over an interruption too."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def __call__(self, loss: torch.Tensor) -> None:
+        if len(self.losses) < _FIRST:
+            self.losses.append(float(loss))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"losses": self.losses}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.losses = state["losses"]
+
+
 def _listen(measure: Callable[[Job], list[Row]], job: Job) -> list[Row]:
     """Return the rows of a job, each with the losses of the first steps of its training."""
-    losses: list[float] = []
-
-    def listener(loss: torch.Tensor) -> None:
-        if len(losses) < _FIRST:
-            losses.append(float(loss))
-
-    training.listeners.append(listener)
+    first = _First()
+    training.listeners.append(first)
     try:
-        return [{**row, "first_losses": losses} for row in measure(job)]
+        return [{**row, "first_losses": first.losses} for row in measure(job)]
     finally:
-        training.listeners.remove(listener)
+        training.listeners.remove(first)
 
 
-def _execute(work: Callable[[Job], Any], job: Job, path: Path) -> dict[str, Any]:
-    start = time.perf_counter()
-    outcome = _without_infinities(work(job))
-    part = {"job": job.as_dict(), "outcome": outcome, "seconds": time.perf_counter() - start}
-    _write(path, part)
-    # Read back: a resumed run sees exactly the numbers that this one sees.
-    return _read(path, job)
-
-
-def _prepare_worker(expected: str) -> None:
-    # A worker imports what lies on the disk now, which may be newer than what its parent imported.
-    if sources() != expected:
-        raise RuntimeError("the code has changed since this run began; run it again with --resume")
-    torch.set_num_threads(_THREADS)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        # A killed parent cannot stop its workers, and they would wait for jobs for ever.
-        threading.Thread(target=_die_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _die_with(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(_THREADS)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, allow_nan=False).encode()
-
-
-def _without_infinities(value: Any) -> Any:
-    """Replace what JSON cannot hold: a loss that diverged becomes null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _without_infinities(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_infinities(item) for item in value]
-    return value
-
-
-def _read(path: Path, job: Job) -> dict[str, Any]:
-    """The part of a job; ValueError, which names the file, if it holds something else."""
-    try:
-        part = results.parse(path)
-        if not isinstance(part, dict) or part.keys() != {"job", "outcome", "seconds"}:
-            raise ValueError(f"{path} is damaged: it is no part of a run")
-        if part["job"] != json.loads(_canonical(job.as_dict())):
-            raise ValueError(f"{path} holds another job than its name says: {json.dumps(part['job'])[:300]}")
-        if not _is_number(part["seconds"]) or not _is_outcome(part["outcome"], job):
-            raise ValueError(f"{path} is damaged: its outcome or its seconds have a wrong type")
-    except ValueError as error:
-        raise ValueError(f"{error}; remove that file, and its job is computed again") from error
+def _execute(work: Callable[[Job], Any], job: Job, path: Path, resume: bool) -> Part:
+    """Compute a job and write its part; what it has trained is kept until then."""
+    machine = provenance.machine(job.settings)
+    if not resume:
+        shutil.rmtree(_trained(path), ignore_errors=True)
+    # Another machine would go on to other bits, and the part names one.
+    here = hashlib.sha256(parts.canonical(machine)).hexdigest()[:8]
+    with training.checkpoints(_trained(path) / here) as kept:
+        outcome = work(job)
+    part = parts.write(path, job, outcome, kept.seconds, machine)
+    shutil.rmtree(_trained(path), ignore_errors=True)
     return part
 
 
-def _is_outcome(value: Any, job: Job) -> bool:
-    if job.stage == "tuning":
-        return value is None or _is_number(value)
-    return isinstance(value, list) and all(isinstance(row, dict) for row in value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _write(path: Path, value: Any) -> None:
-    write_atomically(path, _layout(value).encode())
-
-
-def _layout(value: Any) -> str:
-    """Return JSON with one line per row, so that a diff of two results can be read."""
-    if not isinstance(value, dict):
-        return json.dumps(value, allow_nan=False)
-    entries = []
-    for key, item in value.items():
-        if isinstance(item, list) and item and isinstance(item[0], dict):
-            lines = ",\n".join(f"    {json.dumps(row, allow_nan=False)}" for row in item)
-            entries.append(f"  {json.dumps(key)}: [\n{lines}\n  ]")
-        else:
-            entries.append(f"  {json.dumps(key)}: {json.dumps(item, allow_nan=False)}")
-    return "{\n" + ",\n".join(entries) + "\n}\n"
+def _trained(part: Path) -> Path:
+    """The folder of the checkpoints of a job, by the file of its part."""
+    return part.with_suffix("")

@@ -290,6 +290,7 @@ register(
             "full": {**_CIFAR, "dataset": "cifar10"},
         },
         cases=_network_cases,
+        conditions=("network",),
         validate=partial(validation_accuracy, _fit),
         measure=_measure_noisy,
         columns=_NOISY_COLUMNS,
@@ -314,6 +315,7 @@ register(
             "full": {**_CIFAR, "dataset": "cifar100"},
         },
         cases=_network_cases,
+        conditions=("network",),
         measure=_measure_noisy,
         columns=_NOISY_COLUMNS,
     )

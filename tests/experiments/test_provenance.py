@@ -4,8 +4,10 @@ import platform
 import subprocess
 
 import pytest
+import torch
 
-from companion.experiments import get, provenance
+from companion import rooms
+from companion.experiments import experiments, get, provenance
 
 ROWS = [
     {
@@ -59,27 +61,127 @@ def test_missing_rows_and_keys_are_differences():
     ]
 
 
+HOUSE = {
+    "__init__.py": "from companion.apa.op import apa\n",
+    "training.py": "from torch import nn\n",
+    "unread.py": "",
+    "analysis/__init__.py": "from companion.analysis.activity import f\nfrom companion.analysis.other import g\n",
+    "analysis/activity.py": "",
+    "analysis/other.py": "",
+    "cuda/launch.py": "from companion import simulator\n",
+    "cuda/common.cuh": "",
+    "simulator/__init__.py": "",
+    "apa/__init__.py": "",
+    "apa/op.py": "def choose():\n    from companion.apa.kernel import run\n",
+    "apa/kernel.py": "import companion.cuda.launch\n",
+    "apa/apa.cu": "",
+    "dac/op.py": "",
+    "dac/dac.cu": "",
+    "apa/experiments.py": (
+        "from companion import training\nfrom companion.analysis import f\nfrom companion.apa.op import choose\n"
+    ),
+}
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A small copy of the house."""
-    for name in ("training.py", "apa/op.py", "apa/apa.cu"):
+    for name, text in HOUSE.items():
         path = tmp_path / "companion" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x = 0\n")
+        path.write_text(f'"""{name}."""\n\n{text}' if name.endswith("py") else text)
     monkeypatch.setattr(provenance, "_PACKAGE", tmp_path / "companion")
     return tmp_path / "companion"
 
 
-@pytest.mark.parametrize("name", ["training.py", "apa/op.py", "apa/apa.cu", "apa/new.py"])
-def test_every_source_file_counts(package, name):
-    before = provenance.sources()
-    assert provenance.sources() == before
-    (package / name).write_text("x = 1\n")
-    assert provenance.sources() != before
+ON_A_CPU = {"apa/experiments.py", "training.py", "analysis/activity.py", "apa/op.py"}
+
+
+@pytest.mark.parametrize(
+    ("device", "counted"),
+    [("cpu", ON_A_CPU), ("cuda", {*ON_A_CPU, "apa/kernel.py", "apa/apa.cu", "cuda/launch.py", "cuda/common.cuh"})],
+)
+def test_what_an_experiment_imports_counts_and_nothing_else(package, device, counted):
+    for name in HOUSE:
+        before = provenance.code([package / "apa" / "experiments.py"], device)
+        assert provenance.code([package / "apa" / "experiments.py"], device) == before
+        (package / name).write_text((package / name).read_text() + "\nx = 1\n")
+        changed = provenance.code([package / "apa" / "experiments.py"], device) != before
+        assert changed == (name in counted), name
+
+
+def test_a_package_counts_where_it_is_imported_itself(package):
+    (package / "apa" / "experiments.py").write_text("from companion import analysis\n")
+    files = provenance._sources([package / "apa" / "experiments.py"], "cpu")
+    names = {file.relative_to(package).as_posix() for file in files}
+    assert names == {"apa/experiments.py", "analysis/__init__.py", "analysis/activity.py", "analysis/other.py"}
+
+
+SOURCE = '"""A module."""\n\n\ndef f(x):\n    """Double."""\n    return 2 * x  # twice "x"\n\n\ny = "# 1"\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("A module.", "A module,\nwell described.", True),
+        ("Double.", "Twice.", True),
+        (' # twice "x"', "", True),
+        ("\n\n\ndef", "\n\n# Functions.\n\n\ndef", True),
+        ("2 * x", "3 * x", False),
+        ('"# 1"', '"# 2"', False),
+        ("def f", "def g", False),
+        ("    return", "    pass\n    return", False),
+    ],
+)
+def test_comments_docstrings_and_empty_lines_do_not_count(package, old, new, same):
+    file = package / "training.py"
+    file.write_text(SOURCE)
+    before = provenance.code([file], "cpu")
+    assert SOURCE.count(old) == 1
+    file.write_text(SOURCE.replace(old, new))
+    assert (provenance.code([file], "cpu") == before) == same
+
+
+def test_torchs_release_counts_and_what_it_was_built_for_does_not(monkeypatch):
+    def code(version):
+        monkeypatch.setattr(torch, "__version__", version)
+        return provenance.code([], "cpu")
+
+    assert code("2.15.0+cpu") == code("2.15.0+cu132") != code("2.15.1+cpu")
+
+
+def test_the_homes_of_an_experiment_are_those_of_its_functions_also_of_partial_ones():
+    homes = provenance.homes(get("dnrt-cifar10"))
+    assert [f"{path.parent.name}/{path.name}" for path in homes] == [
+        "dnrt/experiments.py",
+        "experiments/classification.py",
+    ]
+
+
+@pytest.mark.parametrize("experiment", experiments(), ids=lambda e: e.name)
+def test_every_experiments_code_is_its_own_room_and_the_floor(experiment):
+    files = provenance._sources(provenance.homes(experiment), "cpu")
+    names = {file.relative_to(provenance._PACKAGE).as_posix() for file in files}
+    room = experiment.mechanism
+    assert {f"{room}/experiments.py", f"{room}/op.py", "training.py", "datasets.py", "models/factory.py"} <= names
+    others = tuple(f"{each}/" for each in (*set(rooms.ROOMS) - {room}, "cuda", "simulator"))
+    outside = {"exercises.py", "claims.py", "results.py", "experiments/runner.py", "plotting.py", "symbolic.py"}
+    assert not {name for name in names if name in outside or name.startswith(others)}
+
+
+def test_a_machine_names_its_precision(monkeypatch):
+    assert provenance.machine({}) == {**provenance.environment("cpu"), "precision": "float32"}
+    assert provenance.machine({"precision": "bfloat16"})["precision"] == "bfloat16 and float32"
+    for capability, allowed, words in (((7, 5), True, "float32"), ((9, 0), True, "tf32"), ((9, 0), False, "float32")):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)
+        assert provenance.precision({"device": "cuda"}) == words
+        assert provenance.precision({"device": "cuda", "precision": "bfloat16"}) == f"bfloat16 and {words}"
+        assert provenance.precision({"device": "cpu"}) == "float32"
 
 
 def test_the_environment_names_versions_and_hardware_but_no_host_user_or_path():
-    text = json.dumps(provenance.environment("cpu"))
+    text = json.dumps(provenance.machine({}))
     assert provenance.environment("cpu")["hardware"]["gpu"] is None
     assert provenance.environment("cpu")["hardware"]["cpu"]
     assert "/" not in text

@@ -1,4 +1,5 @@
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -54,6 +55,36 @@ def test_a_job_without_a_learning_rate_says_so():
     job = Job("apa-toy", "evaluation", {}, {}, 0, None)
     with pytest.raises(ValueError, match="does not tune"):
         _ = job.rate
+
+
+def test_a_condition_shares_no_rate():
+    shared = replace(toy(), conditions=("noise", "network"), one_rate_for=("network",))
+    with pytest.raises(ValueError, match="network of apa-toy is in conditions and in one_rate_for; allowed is one"):
+        register(shared)
+
+
+def test_what_a_job_is_told_is_its_preset_without_the_runs_own():
+    settings = {"seeds": 1, "learning_rates": [1.0], "tuning_seeds": [1000], "epochs": 3, "device": "cpu"}
+    experiment = replace(toy(), presets={"smoke": settings})
+    assert experiment.settings("smoke") == {"epochs": 3, "device": "cpu"}
+    assert experiment.settings("smoke", "cuda") == {"epochs": 3, "device": "cuda"}
+
+
+# What a case may hold that says where the competitors meet, and not who they are. Of apa-logits it is what is compared.
+PLACES = {"imbalance", "wrong_labels", "network", "problem"}
+
+
+@pytest.mark.parametrize("experiment", experiments(), ids=lambda e: e.name)
+def test_the_conditions_of_an_experiment_are_keys_of_its_cases_and_somebody_competes_under_each(experiment):
+    if experiment.name in ("apa-logits", "dac-toy"):
+        assert experiment.conditions == {"apa-logits": (), "dac-toy": ("problem",)}[experiment.name]
+        return
+    for preset, settings in experiment.presets.items():
+        cases = experiment.cases(settings)
+        assert set(experiment.conditions) == PLACES & {key for case in cases for key in case}
+        if preset != "smoke":
+            competitors = Counter(experiment.condition(case) for case in cases)
+            assert min(competitors.values()) > 1
 
 
 @pytest.mark.parametrize("experiment", experiments(), ids=lambda e: e.name)

@@ -16,7 +16,7 @@ import torch
 
 import companion
 from companion import files, results, training
-from companion.experiments import Experiment, grid, promote, run, runner
+from companion.experiments import Experiment, grid, parts, promote, provenance, run, runner
 
 ROOT = Path(companion.__file__).parents[1]
 CALLS = []
@@ -144,6 +144,32 @@ def test_a_grid_grows_until_the_best_rate_is_inside_or_four_times(best, further)
     ]
 
 
+def test_a_grid_grows_for_all_under_one_condition_and_for_nobody_else():
+    def validate(job):
+        best = {"low": 0.03, "high": 0.1 if job.case["name"] == "good" else 3.0}[job.case["noise"]]
+        return -abs(math.log10(job.rate / best))
+
+    def noisy(settings):
+        return grid(noise=["low", "high"], name=settings["names"])
+
+    changes = {"cases": noisy, "validate": validate, "conditions": ("noise",)}
+    settings = {**TOY.presets["laptop"], "learning_rates": [0.01, 0.03, 0.1, 0.3], "tuning_seeds": [1000]}
+    changes["presets"] = {**TOY.presets, "laptop": settings}
+    result = read(run(Experiment(**{**vars(TOY), **changes}), "laptop", seeds=1))
+    tried = {}
+    for row in result["tuning"]:
+        tried.setdefault((row["noise"], row["name"]), []).append(row["learning_rate"])
+    inside, further = [0.01, 0.03, 0.1, 0.3], [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
+    assert tried == {
+        ("low", "good"): inside,
+        ("low", "bad"): inside,
+        ("high", "good"): further,
+        ("high", "bad"): further,
+    }
+    rates = {(row["noise"], row["name"]): row["learning_rate"] for row in result["chosen"]}
+    assert rates == {("low", "good"): 0.03, ("low", "bad"): 0.03, ("high", "good"): 0.1, ("high", "bad"): 3.0}
+
+
 def test_cases_that_are_to_differ_in_nothing_else_share_a_rate():
     result = read(run(Experiment(**{**vars(TUNED), "one_rate_for": ("name",)}), "laptop"))
     assert {(row["name"], row["learning_rate"], row["score"]) for row in result["chosen"]} == {
@@ -170,7 +196,7 @@ def test_a_preset_without_tuning_seeds_is_not_tuned():
 
 def test_a_worker_refuses_code_that_is_newer_than_the_run():
     with pytest.raises(RuntimeError, match="the code has changed since this run began"):
-        runner._prepare_worker("0" * 64)
+        runner._refuse_other_code(provenance.homes(TOY), "cpu", "0" * 64)
 
 
 def test_tuning_seeds_must_not_be_evaluated():
@@ -225,14 +251,7 @@ def test_a_half_written_part_is_not_a_part(runs):
 
 
 def other_code(monkeypatch):
-    monkeypatch.setattr(runner, "sources", lambda: "f" * 64)
-    return TOY
-
-
-def other_machine(monkeypatch):
-    machine = {"versions": {**runner.environment("cpu")["versions"], "torch": "0"}}
-    machine["hardware"] = {"cpu": "Another", "gpu": None}
-    monkeypatch.setattr(runner, "environment", lambda device: machine)
+    monkeypatch.setattr(provenance, "code", lambda homes, device: "f" * 64)
     return TOY
 
 
@@ -241,13 +260,76 @@ def other_settings(monkeypatch):
     return Experiment(**{**vars(TOY), "presets": {"smoke": settings}})
 
 
-@pytest.mark.parametrize("change", [other_code, other_machine, other_settings])
-def test_parts_of_other_code_machines_or_settings_are_not_mixed_in(change, monkeypatch):
+def other_threads(monkeypatch):
+    monkeypatch.setattr(parts, "THREADS", 2)
+    return TOY
+
+
+@pytest.mark.parametrize("change", [other_code, other_settings, other_threads])
+def test_parts_of_other_code_settings_or_threads_are_not_mixed_in(change, monkeypatch):
     run(TOY, "smoke")
     experiment = change(monkeypatch)
     CALLS.clear()
     run(experiment, "smoke", resume=True)
     assert len(CALLS) == 2
+
+
+def on_another_machine(monkeypatch, precision="float32"):
+    machine = {"versions": {**provenance.environment("cpu")["versions"], "numpy": "0"}}
+    machine |= {"hardware": {"cpu": "Another", "gpu": None}, "precision": precision}
+    monkeypatch.setattr(provenance, "machine", lambda settings: machine)
+    monkeypatch.setattr(provenance, "precision", lambda settings: precision)
+    return machine
+
+
+def test_parts_come_from_several_machines_and_each_row_names_its_own(monkeypatch):
+    mine = provenance.machine({})
+    first = read(run(TUNED, "laptop", seeds=1))
+    assert first["provenance"]["machines"] == [mine]
+    other = on_another_machine(monkeypatch)
+    CALLS.clear()
+    result = read(run(TUNED, "laptop", seeds=2, resume=True))
+    assert [(job.stage, job.seed) for job in CALLS] == [("evaluation", 1)] * 2
+    assert result["provenance"]["machines"] == [mine, other]
+    for row, machine in zip(result["rows"], results.machines(result), strict=True):
+        assert machine == (other if row["seed"] == 1 else mine)
+    assert results.machines(result, "tuning") == [mine] * len(result["tuning"])
+    assert not any("machine" in row for row in result["rows"])
+
+
+def test_what_is_timed_comes_from_one_machine(monkeypatch):
+    timed = Experiment(**{**vars(TOY), "timed": True})
+    run(timed, "smoke")
+    other = on_another_machine(monkeypatch)
+    CALLS.clear()
+    result = read(run(timed, "smoke", resume=True))
+    assert len(CALLS) == 2
+    assert result["provenance"]["machines"] == [other]
+
+
+def test_numbers_that_are_compared_have_one_precision(runs, monkeypatch):
+    """One seed is finished in float32, another is not: on a machine with another precision the first one remains."""
+    by_name = Experiment(**{**vars(TOY), "conditions": ("name",)})
+    for experiment in (TOY, by_name):
+        run(experiment, "laptop", seeds=1)
+    on_another_machine(monkeypatch, "tf32")
+    CALLS.clear()
+    result = read(run(TOY, "laptop", seeds=2, resume=True))
+    assert {job.seed for job in CALLS if "names" in job.settings and len(job.settings["names"]) == 2} == {1}
+    assert [machine["precision"] for machine in results.machines(result)][:4] == ["float32", "float32", "tf32", "tf32"]
+
+    # of the two that meet under seed 1 one is lost
+    lost = [path for path in parts_in(runs, "laptop") if '"name": "good"' in path.read_text()]
+    for path in lost:
+        path.unlink()
+    words = (
+        r"seed 0 of apa-toy laptop would mix precisions.*: \d+ in tf32, \d+ in float32; this machine computes in tf32"
+    )
+    CALLS.clear()
+    fails(runs, ValueError, words, preset="laptop", seeds=2, resume=True)
+    assert CALLS == []
+    # but not if they compete under different conditions
+    run(by_name, "laptop", seeds=2, resume=True)
 
 
 def broken(job):
@@ -332,14 +414,14 @@ def test_a_full_disk_is_said_and_nothing_is_lost(runs, monkeypatch):
 
 def test_a_disk_that_is_full_at_the_end_leaves_the_parts_and_the_old_result(runs, monkeypatch):
     run(TOY, "smoke")
-    write = runner.write_atomically
+    write = parts.write_atomically
 
     def full_at_the_end(path, content):
         if path.name == "apa-toy-smoke.json":
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         write(path, content)
 
-    monkeypatch.setattr(runner, "write_atomically", full_at_the_end)
+    monkeypatch.setattr(parts, "write_atomically", full_at_the_end)
     before = (runs / "apa-toy-smoke.json").read_bytes()
     with pytest.raises(OSError, match=r"No space left on device: '.*apa-toy-smoke\.json'"):
         run(TOY, "smoke", seeds=4)
@@ -405,6 +487,7 @@ OF_A_PART = {
     "without its seconds": {"seconds": None},
     "without rows": {"outcome": None},
     "rows of another type": {"outcome": [1]},
+    "without its machine": {"machine": None},
     "a word for a number": {"seconds": "1.5"},
 }
 
@@ -484,10 +567,10 @@ def test_a_rate_at_which_a_run_diverged_is_not_chosen_unless_all_are(diverging, 
 
 def test_the_result_says_what_computed_it_and_nothing_about_who():
     result = read(run(TOY, "smoke"))
-    provenance = result["provenance"]
-    assert provenance["versions"]["torch"] == torch.__version__
-    assert provenance["threads"] == 1
-    assert provenance["duration_seconds"] >= 0
+    assert result["provenance"]["machines"] == [provenance.machine({})]
+    assert result["provenance"]["code"] == provenance.code(provenance.homes(TOY), "cpu")
+    assert result["provenance"]["threads"] == 1
+    assert result["provenance"]["duration_seconds"] >= 0
 
 
 def test_a_result_stores_the_rows_of_the_smoke_preset_with_the_first_losses_of_each_training():
@@ -518,6 +601,26 @@ def checkout(tmp_path, monkeypatch):
     (tmp_path / "data" / "results").mkdir(parents=True)
     monkeypatch.setattr(results, "data_path", lambda: tmp_path / "data")
     return tmp_path / "data" / "results"
+
+
+def test_a_run_computes_on_another_device_and_says_so(monkeypatch):
+    here = Experiment(**{**vars(TOY), "presets": {"smoke": {**TOY.presets["smoke"], "device": "cpu"}}})
+    there = Experiment(**{**vars(TOY), "presets": {"smoke": {**TOY.presets["smoke"], "device": "cuda"}}})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="needs a CUDA GPU, and torch finds none; --device cpu does without"):
+        run(there, "smoke")
+    result = read(run(there, "smoke", device="cpu"))
+    assert result["settings"]["device"] == "cpu"
+    assert {job.settings["device"] for job in CALLS} == {"cpu"}
+    CALLS.clear()
+    assert read(run(here, "smoke", resume=True))["rows"] == result["rows"]
+    assert CALLS == []
+    with pytest.raises(ValueError, match="needs a CUDA GPU"):
+        run(here, "smoke", device="cuda")
+    with pytest.raises(ValueError, match="device is 'tpu'; apa-toy smoke has cpu, cuda"):
+        run(here, "smoke", device="tpu")
+    with pytest.raises(ValueError, match="device is 'cpu'; apa-toy smoke has none: its setting has no device"):
+        run(TOY, "smoke", device="cpu")
 
 
 def test_promotion_copies_finished_runs_but_not_smoke(checkout):
