@@ -5,10 +5,11 @@ BIN := .venv/bin
 READY := .venv/ready
 export JOBS ?= 2
 
-.PHONY: help setup book serve checks test plain oldest wheel colab lanes bench results claims zoo gpu lock clean
+.PHONY: help setup book notebooks serve checks test plain oldest wheel colab lanes bench results claims zoo gpu lock clean
 
 help:
 	@echo "make book      build the rendered book and say where it lies"
+	@echo "make notebooks write copies of the chapters for Jupyter, into notebooks/"
 	@echo "make checks    run what answers in a minute: lint, types and the gate"
 	@echo "make test      run the checks, every test and every notebook"
 	@echo "make plain     run notebooks, ledger and operators as a processor without vector extensions computes"
@@ -40,6 +41,11 @@ $(READY): requirements.lock pyproject.toml
 
 book: $(READY)
 	$(BIN)/python -m book._tools.build
+
+# In plain Markdown. What a reader has changed there is kept beside the new copy.
+notebooks: $(READY)
+	$(BIN)/python -m book._tools.plain
+	@echo "Open them with $(BIN)/jupyter lab notebooks"
 
 serve: book
 	@echo "Open http://localhost:8000 in a browser; end with Ctrl-C."

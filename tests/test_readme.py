@@ -141,16 +141,19 @@ def test_the_book_is_served() -> None:
 
 
 @says(
-    "Each chapter has a Colab button.",
-    "For conda and JupyterHub there is `environment.yml`.",
-    "On your own machine: `make book`, then open a notebook below `book/` with the Python in `.venv`.",
+    "Each chapter has a Colab button, and its download button gives a copy for Jupyter.",
+    "For conda and JupyterHub there is `environment.yml`; the preface says how.",
+    "On your own machine: `make notebooks`, then `.venv/bin/jupyter lab notebooks`.",
 )
 def test_there_are_three_places_to_run_it() -> None:
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     assert config["launch_buttons"]["colab_url"]
     assert (ROOT / "environment.yml").is_file()
-    assert any(line.startswith("ipykernel") for line in PROJECT["optional-dependencies"]["book"])
-    assert list((ROOT / "book").glob("*/*.ipynb"))
+    preface = (ROOT / "book" / "preface.md").read_text(encoding="utf-8")
+    for steps in ("conda env create -f environment.yml", "python -m book._tools.plain\n  jupyter lab notebooks"):
+        assert steps in preface
+    assert "-m book._tools.plain" in make("notebooks")
+    assert any(line.startswith("jupyterlab") for line in PROJECT["optional-dependencies"]["dev"])
 
 
 @says("`pip install .` needs nothing but PyTorch:")
@@ -203,7 +206,7 @@ def test_the_preface_has_the_table() -> None:
     "| `tests/` | mirrors `companion/` |",
 )
 def test_the_folders_hold_what_the_table_says() -> None:
-    assert all((ROOT / "book" / "_tools" / f"{name}.py").is_file() for name in ("execute", "gate", "colab"))
+    assert all((ROOT / "book" / "_tools" / f"{name}.py").is_file() for name in ("execute", "gate", "plain"))
     assert all((ROOT / "companion" / room).is_dir() for room in ROOMS)
     held = {path.name for path in (ROOT / "data").iterdir()}
     assert held == {"published", "results", "claims"}

@@ -1,5 +1,7 @@
 """Render the book: ``python -m book._tools.build``. A warning is an error.
 
+Behind the download button of a chapter lies its copy for Jupyter, where Sphinx puts the page's source.
+
 After a failure nothing is left behind: Sphinx warns about a page only when it reads the page anew, so a
 second build over the remains of a failed one would pass.
 """
@@ -15,7 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from book._tools.places import BOOK, ROOT
+from book._tools.execute import save
+from book._tools.places import BOOK, ROOT, release_tag
+from book._tools.plain import plain_copy
 
 
 def build(output: Path = BOOK, source: Path = BOOK) -> Path:
@@ -52,7 +56,10 @@ def build(output: Path = BOOK, source: Path = BOOK) -> Path:
             for remains in ("html", ".doctrees", ".jupyter_cache"):
                 shutil.rmtree(output / "_build" / remains, ignore_errors=True)
             raise RuntimeError(f"the book does not build:\n{result.stdout}")
-    return output / "_build" / "html"
+        pages = output / "_build" / "html"
+        for download in (pages / "_sources").rglob("*.ipynb"):
+            save(plain_copy(source / download.relative_to(pages / "_sources"), release_tag()), download)
+    return pages
 
 
 @contextmanager

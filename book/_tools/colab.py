@@ -1,9 +1,6 @@
 """Copies of the notebooks for Colab: ``python -m book._tools.colab --out FOLDER --ref TAG``.
 
-Colab does not know MyST. In a copy every directive and role has become plain Markdown, links lead to the
-published pages, equations carry numbers instead of labels, glued values stand in the text, and a first cell
-installs the package. A directive or role that this module does not know is an error, so that none reaches a
-reader raw.
+They are those for Jupyter (`book._tools.plain`), folded in Colab's way, and a first cell installs the package.
 """
 
 from __future__ import annotations
@@ -11,8 +8,6 @@ from __future__ import annotations
 import argparse
 import re
 import tomllib
-from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -20,31 +15,9 @@ from nbformat import NotebookNode
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from book._tools import formulas, glued
-from book._tools.places import BOOK, ROOT, notebooks, page_address, raw_address, repository
-
-ADMONITIONS = (
-    "admonition",
-    "attention",
-    "caution",
-    "danger",
-    "error",
-    "hint",
-    "important",
-    "margin",
-    "note",
-    "seealso",
-    "sidebar",
-    "tip",
-    "topic",
-    "warning",
-)
-
-_OPENING = re.compile(r"^(?P<fence>:{3,}|`{3,}|~{3,})\{(?P<name>[\w:-]+)\}[ \t]*(?P<argument>.*?)[ \t]*$")
-_ROLE = re.compile(r"\{(?P<name>[a-z][\w:-]*)\}(?P<ticks>`+)(?P<text>[^`]+)(?P=ticks)")
-_EQUATION = re.compile(r"^\$\$\n(?P<latex>.*?)\n\$\$ \((?P<label>[^)\n]+)\)$", re.DOTALL | re.MULTILINE)
-_TITLED = re.compile(r"^(?P<title>.*?)\s*<(?P<target>[^>]+)>$", re.DOTALL)
-_INLINE_CODE = re.compile(r"(?<![`}])(`+)(?!`)(?:(?!\n\n).)+?(?<!`)\1(?!`)", re.DOTALL)
+from book._tools.execute import save
+from book._tools.places import ROOT, notebooks, page_address, release_tag, repository
+from book._tools.plain import plain_copy
 
 # The import name, where it differs from the distribution's.
 _DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml", "IPython": "ipython"}
@@ -58,253 +31,20 @@ def colab_copy(path: Path, ref: str) -> NotebookNode:
     path
         The notebook, below ``book/``.
     ref
-        The tag or branch that the first cell installs.
+        The commit, tag or branch that the first cell installs.
 
     Raises
     ------
     ValueError
-        If the notebook holds MyST that this module does not translate.
+        If the notebook holds MyST that has no translation.
     """
-    notebook = nbformat.read(path, as_version=4)
-    page = _Page(path, notebook, ref)
+    notebook = plain_copy(path, ref)
     for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            cell.source = page.plain(cell.source)
-        elif {"hide-cell", "hide-input", "remove-input"} & set(cell.metadata.get("tags", [])):
-            prompt = cell.metadata.get("mystnb", {}).get("code_prompt_show", "Show the code")
-            cell.source = f"# @title {prompt}\n{cell.source}"
+        if cell.metadata.pop("jupyter", {}).get("source_hidden"):
+            cell.source = cell.source.replace("# ", "# @title ", 1)
             cell.metadata["cellView"] = "form"
-        cell.metadata.pop("mystnb", None)
-    first, install = _greeting(path), _install(notebook, ref)
-    notebook.cells[0:0] = [first, install]
-    nbformat.validate(notebook)
+    notebook.cells[:1] = [_greeting(path), _install(notebook, ref)]
     return notebook
-
-
-class _Page:
-    """One notebook on its way to plain Markdown: it knows the equations' numbers and what is cited."""
-
-    def __init__(self, path: Path, notebook: NotebookNode, ref: str) -> None:
-        self.path, self.ref = path, ref
-        text = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-        labels = [match["label"] for match in _EQUATION.finditer(text)]
-        self.formulas = {block.label for block in formulas.blocks(text)}
-        self.numbers = {label: number for number, label in enumerate(labels, start=1)}
-        keys = [match["text"] for match in _ROLE.finditer(text) if match["name"].startswith("cite")]
-        self.cited = sorted({key.strip() for group in keys for key in group.split(",")})
-        self.glued = dict(glued.made(notebook))
-
-    def plain(self, markdown: str) -> str:
-        """Translate a cell: first directives, outermost first, then what stands within a line."""
-        return self._directives(markdown.splitlines())
-
-    def _directives(self, lines: Sequence[str]) -> str:
-        done: list[str] = []
-        prose: list[str] = []
-
-        def finish_prose() -> None:
-            if prose:
-                done.append(self._inline("\n".join(prose)))
-                prose.clear()
-
-        position = 0
-        while position < len(lines):
-            line = lines[position]
-            opening = _OPENING.match(line)
-            code = re.match(r"^(`{3,}|~{3,})", line)
-            if not opening and not code:
-                prose.append(line)
-                position += 1
-                continue
-            fence = opening["fence"] if opening else code[1]  # type: ignore[index]
-            end = self._end(lines, position, fence)
-            finish_prose()
-            if opening:
-                done.append(self._directive(opening["name"], opening["argument"], lines[position + 1 : end]))
-            else:
-                done.append("\n".join(lines[position : end + 1]))
-            position = end + 1
-        finish_prose()
-        return "\n".join(done)
-
-    def _end(self, lines: Sequence[str], start: int, fence: str) -> int:
-        closing = re.compile(rf"^{fence[0]}{{{len(fence)},}}\s*$")
-        for position in range(start + 1, len(lines)):
-            if closing.match(lines[position]):
-                return position
-        raise ValueError(f"{self.path.name}: no end of the block that begins with {lines[start]!r}")
-
-    def _directive(self, name: str, argument: str, lines: Sequence[str]) -> str:
-        options, body = _options(lines)
-        if name in ADMONITIONS:
-            title = argument or name.capitalize()
-            return _quoted(f"**{self._inline(title)}**\n\n{self._directives(body)}")
-        if name == "dropdown":
-            summary, inside = self._inline(argument) or "Show", self._directives(body)
-            return f"<details>\n<summary>{summary}</summary>\n\n{inside}\n\n</details>\n"
-        if name in ("figure", "image"):
-            alt, address = (
-                options.get("alt", ""),
-                raw_address((self.path.parent / argument).resolve(), self.ref),
-            )
-            return f"![{alt}]({address})\n\n{self._directives(body)}".rstrip() + "\n"
-        if name in ("code-block", "code", "literalinclude"):
-            if name == "literalinclude":
-                body = (self.path.parent / argument).read_text(encoding="utf-8").splitlines()
-                argument = options.get("language", "")
-            return "\n".join([f"```{argument}", *body, "```"])
-        if name == "eval-rst":  # made from docstrings when the page is built
-            return f"[On the page.]({page_address(self.path)})"
-        if name == "table":
-            return f"**{self._inline(argument)}**\n\n{self._directives(body)}"
-        if name == "bibliography":
-            return "\n\n".join(_reference(key) for key in self.cited)
-        raise ValueError(f"{self.path.name}: the Colab copy cannot show the directive {{{name}}}")
-
-    def _inline(self, text: str) -> str:
-        """Everything but directives. Code between backticks stays as it is."""
-        kept: list[str] = []
-
-        def keep(match: re.Match[str]) -> str:
-            kept.append(match[0])
-            return f"\0{len(kept) - 1}\0"
-
-        text = re.sub(r"^\([\w:.-]+\)=\n?", "", text, flags=re.MULTILINE)
-        text = re.sub(r"^%.*\n?|^\+\+\+.*\n?", "", text, flags=re.MULTILINE)
-        text = text.replace("{{ repository }}", repository())
-        text = _EQUATION.sub(lambda match: f"$$\n{match['latex']}\n\\tag{{{self.numbers[match['label']]}}}\n$$", text)
-        text = _ROLE.sub(self._role, text)
-        text = _INLINE_CODE.sub(keep, text)
-        text = re.sub(r"(?<=\]\()#(eq-[^)\s]+)(?=\))", self._link_to_equation, text)
-        text = re.sub(r"(?<=\]\()(?![a-z]+:|#)([^)\s]+)(?=\))", self._link, text)
-        return re.sub(r"\0(\d+)\0", lambda match: kept[int(match[1])], text)
-
-    def _link(self, match: re.Match[str]) -> str:
-        target, _, anchor = match[1].partition("#")
-        file = (self.path.parent / target).resolve()
-        if file.suffix not in ("", ".md", ".ipynb"):
-            return raw_address(file, self.ref)
-        return page_address(file) + (f"#{anchor}" if anchor else "")
-
-    def _link_to_equation(self, match: re.Match[str]) -> str:
-        home = self.path if match[1] in self.formulas else _home_of_equation(match[1])
-        return f"{page_address(home)}#equation-{match[1]}"
-
-    def _role(self, match: re.Match[str]) -> str:
-        name, text = match["name"], match["text"]
-        titled = _TITLED.match(text)
-        title, target = (titled["title"], titled["target"]) if titled else ("", text)
-        translate: dict[str, Callable[[], str]] = {
-            "eq": lambda: self._equation(text),
-            "doc": lambda: self._document(target, title),
-            "cite:t": lambda: _cited(text, "{authors} ({year})", "; "),
-            "cite:p": lambda: f"({_cited(text, '{authors}, {year}', '; ')})",
-            "cite": lambda: f"({_cited(text, '{authors}, {year}', '; ')})",
-            "math": lambda: f"${text}$",
-            "glue:text": lambda: self._glued(text),
-            "sup": lambda: f"<sup>{text}</sup>",
-            "sub": lambda: f"<sub>{text}</sub>",
-        }
-        if name in translate:
-            return translate[name]()
-        if name in ("code", "func", "class", "meth", "mod", "attr", "data") or name.startswith("py:"):
-            return f"`{title or target.lstrip('~')}`"
-        raise ValueError(f"{self.path.name}: the Colab copy cannot show the role {{{name}}}`{text}`")
-
-    def _equation(self, label: str) -> str:
-        if label in self.numbers:
-            return f"({self.numbers[label]})"
-        home = _home_of_equation(label)
-        return f"[({label.removeprefix('eq-')})]({page_address(home)}#equation-{label})"
-
-    def _glued(self, text: str) -> str:
-        name, _, form = text.partition(":")
-        if name not in self.glued:
-            raise ValueError(f"{self.path.name}: no cell glues {name!r}")
-        return glued.inserted(self.glued[name], form or "s")
-
-    def _document(self, target: str, title: str) -> str:
-        base = BOOK if target.startswith("/") else self.path.parent
-        for suffix in (".ipynb", ".md"):
-            file = (base / (target.lstrip("/") + suffix)).resolve()
-            if file.exists():
-                return f"[{title or _title(file)}]({page_address(file)})"
-        raise ValueError(f"{self.path.name}: there is no page {target!r}")
-
-
-def _options(lines: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The ``:key: value`` lines that open a directive, and its body."""
-    options, position = {}, 0
-    while position < len(lines) and (match := re.match(r"^:([\w-]+):\s*(.*)$", lines[position])):
-        options[match[1]] = match[2]
-        position += 1
-    body = list(lines[position:])
-    while body and not body[0].strip():
-        body.pop(0)
-    return options, body
-
-
-def _quoted(text: str) -> str:
-    return "\n".join(f"> {line}".rstrip() for line in text.splitlines()) + "\n"
-
-
-def _title(file: Path) -> str:
-    """The first heading of a page."""
-    text = file.read_text(encoding="utf-8")
-    if file.suffix == ".ipynb":
-        text = "\n".join(cell.source for cell in nbformat.reads(text, as_version=4).cells)
-    heading = re.search(r"^# (.+)$", text, re.MULTILINE)
-    if heading is None:
-        raise ValueError(f"{file.name} has no heading to name it by")
-    return heading[1].strip()
-
-
-def _home_of_equation(label: str) -> Path:
-    for path in notebooks():
-        text = "\n\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
-        if any(block.label == label for block in formulas.blocks(text)):
-            return path
-    raise ValueError(f"no notebook holds the equation {label!r}")
-
-
-@cache
-def _bibliography() -> dict[str, tuple[str, str, str]]:
-    """Key → authors as cited in the text, year, the entry as a line of Markdown."""
-    from pybtex.database import parse_file  # type: ignore[import-untyped]
-
-    book = {}
-    for key, entry in parse_file(str(BOOK / "references.bib")).entries.items():
-        people = entry.persons.get("author", [])
-        last = [" ".join(person.prelast_names + person.last_names) for person in people]
-        cited = last[0] if len(last) == 1 else " and ".join(last) if len(last) == 2 else f"{last[0]} et al."
-        fields = {name: re.sub(r"[{}]", "", value) for name, value in entry.fields.items()}
-        where = fields.get("journal") or fields.get("booktitle") or fields.get("publisher", "")
-        link = fields.get("doi") and f"https://doi.org/{fields['doi']}"
-        link = link or (fields.get("eprint") and f"https://arxiv.org/abs/{fields['eprint']}") or fields.get("url", "")
-        line = f"{', '.join(last)}. *{fields['title']}*. {where}, {fields['year']}. {link}".strip()
-        book[key] = (re.sub(r"[{}\\]", "", cited), fields["year"], re.sub(r"\.\s+,", ".", line))
-    return book
-
-
-def _entry(key: str) -> tuple[str, str, str]:
-    if key not in _bibliography():
-        raise ValueError(f"references.bib has no entry {key!r}")
-    return _bibliography()[key]
-
-
-def _cited(keys: str, form: str, between: str) -> str:
-    """Each key, linked to the work itself where it can be: a copy has no list of references."""
-    cited = []
-    for key in keys.split(","):
-        authors, year, line = _entry(key.strip())
-        text = form.format(authors=authors, year=year)
-        link = re.search(r"https?://\S+$", line)
-        cited.append(f"[{text}]({link[0]})" if link else text)
-    return between.join(cited)
-
-
-def _reference(key: str) -> str:
-    return _entry(key)[2]
 
 
 def _greeting(path: Path) -> NotebookNode:
@@ -367,22 +107,14 @@ def _lowest(requirement: Requirement) -> str:
     return str(max(bounds, default=Version("0")))
 
 
-def default_ref() -> str:
-    """The tag of this version's release."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return f"v{project['version']}"
-
-
 def main() -> None:
     """Write the Colab copies of all notebooks, each at its path in the project."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder that takes the copies")
-    parser.add_argument("--ref", default=default_ref(), help="tag or branch to install (default: %(default)s)")
+    parser.add_argument("--ref", default=release_tag(), help="commit, tag or branch to install (default: %(default)s)")
     arguments = parser.parse_args()
     for path in notebooks():
-        target = arguments.out / path.relative_to(ROOT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(nbformat.writes(colab_copy(path, arguments.ref)) + "\n", encoding="utf-8")
+        save(colab_copy(path, arguments.ref), arguments.out / path.relative_to(ROOT))
         print(f"copied {path.relative_to(ROOT)}")
 
 

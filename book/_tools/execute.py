@@ -90,7 +90,12 @@ def coalesced(outputs: list[NotebookNode]) -> list[NotebookNode]:
 def save(notebook: NotebookNode, path: Path) -> None:
     """Write a notebook, whole or not at all."""
     nbformat.validate(notebook)
-    write_atomically(path, f"{nbformat.writes(notebook)}\n".encode())
+    write_atomically(path, text_of(notebook).encode())
+
+
+def text_of(notebook: NotebookNode) -> str:
+    """The file of a notebook."""
+    return f"{nbformat.writes(notebook)}\n"
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -63,3 +64,9 @@ def raw_address(file: Path, branch: str) -> str:
     """The address of a file's bytes in a branch or tag of the repository."""
     owner, name = owner_and_name()
     return f"https://raw.githubusercontent.com/{owner}/{name}/{branch}/{file.relative_to(ROOT).as_posix()}"
+
+
+def release_tag() -> str:
+    """The tag of this version's release."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return f"v{project['version']}"

@@ -1,18 +1,58 @@
 """The book builds without a warning, again and again, and a warning fails every build."""
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
+from bs4 import BeautifulSoup
 
 from book._tools.build import build
 from book._tools.places import BOOK, ROOT
+from tests.book.test_html import PAGES
+
+#: Of the extensions that Jupyter Book adds, those that plain Sphinx does without.
+OF_JUPYTER_BOOK = ("jupyter_book", "sphinx_thebe", "sphinx_comments", "sphinx_jupyterbook_latex")
 
 
 def test_the_book_builds_twice_in_a_row(site):
     assert (site / "index.html").is_file()
     assert build(site.parents[1]) == site
     assert (site / "index.html").is_file()
+
+
+@pytest.mark.slow
+def test_plain_sphinx_makes_the_same_pages(site, tmp_path):
+    """The way out, should Jupyter Book 1 ever stop working: CONTRIBUTING, "Why not Jupyter Book 2"."""
+    source, pages = tmp_path / "book", tmp_path / "pages"
+    shutil.copytree(BOOK, source, ignore=shutil.ignore_patterns("_build"))
+    for name in ("_config.yml", "_toc.yml"):
+        shutil.copy(ROOT / name, source)
+    export = "from jupyter_book.cli.main import main; main()", "config", "sphinx", str(source)
+    said(sys.executable, "-c", *export)
+    with (source / "conf.py").open("a", encoding="utf-8") as configuration:
+        configuration.write(f"extensions = [each for each in extensions if each not in {OF_JUPYTER_BOOK}]\n")
+    said(sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(source), str(pages))
+    assert [name for name in PAGES if text(pages / name) != text(site / name)] == []
+
+
+def said(*command):
+    """Run a command to its end, as it runs on a machine without a GPU; what it says if it fails."""
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "NO_COLOR": "1", "PYTHONPATH": str(BOOK / "_tools")}
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
+    )
+    assert result.returncode == 0, result.stdout
+
+
+def text(page):
+    """What a reader reads on a page."""
+    (main,) = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").select("main article.bd-article")
+    words = main.get_text().split()
+    assert len(words) > 20
+    return words
 
 
 @pytest.fixture

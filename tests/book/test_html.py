@@ -1,15 +1,22 @@
 """In the rendered pages every link, citation and picture leads somewhere."""
 
+import builtins
 import re
 import types
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import nbformat
 import pytest
+import yaml
 from bs4 import BeautifulSoup
 
-from book._tools.places import BOOK, ROOT, notebooks, owner_and_name
+import companion
+from book._tools.places import BOOK, ROOT, notebooks, owner_and_name, release_tag, website
+from book._tools.plain import plain_copy
+from companion import simulator
+from companion.cuda import build as cuda_build
 
 PAGES = sorted(
     path.relative_to(BOOK).with_suffix(".html").as_posix()
@@ -115,8 +122,50 @@ def test_the_colab_button_opens_the_published_copy(site, path):
     assert set(links) == {f"https://colab.research.google.com/github/{owner}/{name}/blob/colab/{where}"}
 
 
+@pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
+def test_the_download_button_gives_the_copy_for_jupyter_and_its_links_lead_to_pages(site, path):
+    page = site / path.relative_to(BOOK).with_suffix(".html")
+    (button,) = _soup(page).select("a.btn-download-source-button[href$='.ipynb']")
+    copy = nbformat.read(page.parent / button["href"], as_version=4)
+    assert copy == plain_copy(path, release_tag())
+    texts = [cell.source for cell in copy.cells if cell.cell_type == "markdown"]
+    for output in (output for cell in copy.cells for output in cell.get("outputs", [])):
+        texts += [output.get("data", {}).get(kind, "") for kind in ("text/html", "text/markdown")]
+    prose = re.sub(r"```.*?```|`[^`]*`", "", "\n\n".join(texts), flags=re.DOTALL)
+    link = re.compile(r"""\]\(([^)\s]+)\)|<a href=["']([^"']+)["']""")
+    links = {first or second for first, second in link.findall(prose)}
+    assert [each for each in links if not each.startswith("http")] == []
+    inside = [urlsplit(each.removeprefix(f"{website()}/")) for each in links if each.startswith(website())]
+    assert inside
+    assert [to.geturl() for to in inside if to.fragment and to.fragment not in _anchors(site / to.path)] == []
+    assert [to.geturl() for to in inside if not (site / to.path).is_file()] == []
+
+
+def test_the_book_says_what_it_is_called_which_version_it_is_and_where_it_lies(site):
+    _, project, version, _ = (site / "objects.inv").read_bytes().split(b"\n", 3)
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    assert project.decode() == f"# Project: {config['title']}"
+    assert version.decode() == f"# Version: {companion.__version__}"
+    for name in PAGES:
+        (canonical,) = _soup(site / name).find_all("link", rel="canonical")
+        assert canonical["href"] == f"{website()}/{name}"
+
+
+def test_what_the_api_reference_calls_an_exception_is_one(site):
+    # a section of a docstring that napoleon does not know becomes part of the one before it
+    named = set()
+    for term in _soup(site / "appendix" / "api.html").select("dl.field-list > dt"):
+        if term.get_text().startswith("Raises"):
+            field = term.find_next_sibling("dd")
+            items = field.select(":scope > ul > li") or [field]
+            named |= {name for item in items for name in item.get_text().split(" – ")[0].strip().split(", ")}
+    found = {name: getattr(builtins, name, getattr(cuda_build, name, getattr(simulator, name, None))) for name in named}
+    assert len(found) > 5
+    exceptions = {name for name, value in found.items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert named - exceptions == set()
+
+
 def test_the_api_reference_lists_every_public_name(site):
-    import companion
     from companion import functional
 
     anchors = _anchors(site / "appendix" / "api.html")

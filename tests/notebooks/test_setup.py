@@ -28,13 +28,29 @@ def _locked() -> dict[str, str]:
 def test_the_conda_environment_takes_everything_but_python_from_pyproject():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
     *conda, pip = environment["dependencies"]
-    python, *others = conda
-    assert others == ["pip"]
-    assert re.fullmatch(rf"python{PROJECT['requires-python']},<3\.\d+", python), "CuPy has no wheels for the newest"
+    assert conda == [f"python{PROJECT['requires-python']},<3.15", "pip"]
     assert environment["name"] == PROJECT["name"]
     *extra, project = pip["pip"]
     assert project == "-e .[book,gpu]"
-    assert {Requirement(line).name for line in extra} == {"jupyterlab", "jupyterlab-myst", "nbval"}
+    assert [line for line in PROJECT["optional-dependencies"]["dev"] if line in extra] == extra
+    assert {Requirement(line).name for line in extra} == {"jupyterlab", "nbval"}
+
+
+def test_the_conda_environment_has_a_way_for_cuda_12():
+    text = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    other = re.sub(r"^      - -e .*$", "", text, flags=re.MULTILINE)
+    other = yaml.safe_load(re.sub(r"^      # (?=- )", "      ", other, flags=re.MULTILINE))
+    *_, torch, project = other["dependencies"][-1]["pip"]
+    assert project == "-e .[book,gpu-cuda12]"
+    (declared,) = (Requirement(line) for line in PROJECT["dependencies"] if line.startswith("torch"))
+    assert declared.specifier.contains("2.10.0")
+    assert Requirement(torch).specifier.contains("2.10.0")
+    assert not Requirement(torch).specifier.contains("2.11.0")
+
+
+def test_a_colab_copy_installs_the_commit_that_it_was_made_from():
+    pages = (ROOT / ".github" / "workflows" / "pages.yml").read_text(encoding="utf-8")
+    assert re.findall(r'book\._tools\.colab .*--ref "(.*)"', pages) == ["$GITHUB_SHA"]
 
 
 def test_each_extra_for_a_gpu_brings_one_cupy_on_linux():
