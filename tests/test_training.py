@@ -240,7 +240,7 @@ def test_a_watcher_can_end_the_training():
     assert len(losses) == 2
 
 
-class Interrupted(Exception):
+class StoppedError(Exception):
     pass
 
 
@@ -253,7 +253,7 @@ class Seen:
     def __call__(self, what):
         self.seen.append(float(what))
         if len(self.seen) == self.interrupt:
-            raise Interrupted
+            raise StoppedError
         return len(self.seen) == self.stop
 
     def state_dict(self):
@@ -304,7 +304,7 @@ def test_a_training_goes_on_from_any_step_or_epoch_to_the_same_bits(tmp_path, mo
     assert [len(seen) for seen in whole[-3:-1]] == [steps, epochs]
     interrupts = [{"of_steps": step} for step in (1, 3, 5, 8)] + [{"of_epochs": epochs - 2}]
     for every, where in [*((0.0, each) for each in interrupts), (1e9, {"of_steps": steps})]:
-        with pytest.raises(Interrupted):
+        with pytest.raises(StoppedError):
             run(f"{every} {where}", every, **where)
         assert all(map(torch.equal, run(f"{every} {where}"), whole)), (every, where)
     assert all(map(torch.equal, run("whole"), whole))
@@ -320,7 +320,7 @@ def test_what_is_done_is_not_done_again(tmp_path, monkeypatch):
     for interrupt in (8, 0):
         listener = Seen(interrupt)
         monkeypatch.setattr("companion.training.listeners", [listener])
-        with contextlib.suppress(Interrupted), checkpoints(tmp_path, 0.0):
+        with contextlib.suppress(StoppedError), checkpoints(tmp_path, 0.0):
             two_trainings(listener, Seen(), loss=loss)
     # twelve steps, and the eighth twice: it was computed, and then interrupted before it was written
     assert len(computed) == 13
@@ -360,11 +360,11 @@ def test_the_seconds_are_those_of_all_legs(tmp_path, monkeypatch):
         def listener(_):
             now[0] += 5
             if now[0] == 5 * steps:
-                raise Interrupted
+                raise StoppedError
 
         listener.state_dict, listener.load_state_dict = dict, lambda state: None
         monkeypatch.setattr("companion.training.listeners", [listener])
-        with checkpoints(tmp_path, 0.0) as kept, contextlib.suppress(Interrupted):
+        with checkpoints(tmp_path, 0.0) as kept, contextlib.suppress(StoppedError):
             train(classifier(), blobs(), epochs=4, learning_rate=0.1, batch_size=90)
         return kept.seconds
 
