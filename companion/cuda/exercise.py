@@ -94,8 +94,10 @@ def _fault(comparison: Comparison) -> str:
     what, found, exact, bound = comparison
     if found.shape != exact.shape:
         return f"{what} has the shape {tuple(found.shape)} instead of {tuple(exact.shape)}."
-    error = (found.detach().cpu().double() - exact).abs()
-    wrong = ~(error <= bound)  # NaN is wrong
+    got = found.detach().cpu().double()
+    near = (got - exact).abs() <= bound  # NaN is not
+    same = (got == exact) | (got.isnan() & exact.isnan())
+    wrong = ~torch.where(exact.isfinite(), near, same)
     if not wrong.any():
         return ""
     place = tuple(wrong.nonzero()[0].tolist())
@@ -183,6 +185,8 @@ def compared(
     relative: Mapping[torch.dtype, float],
     of_terms: float,
     magnitudes: Callable[..., Tensor] | None = None,
+    shifted: bool = False,
+    signal: Tensor | None = None,
 ) -> Iterator[Comparison]:
     """f and its gradients by the kernels, beside those by plain torch in float64.
 
@@ -202,20 +206,27 @@ def compared(
     magnitudes : callable, optional
         f for operands without signs, whose value and gradients are the sums of the terms' magnitudes. Without it the
         largest number of a result stands for them.
+    shifted : bool
+        Whether operands and the gradient of the result begin inside a pack of 16 bytes. Otherwise they begin with one,
+        as they do when nothing was cut off: only then are rows of a suitable length accessed in packs.
+    signal : Tensor, optional
+        The gradient of the result, if not :func:`signals`.
     """
     exactly = [x.double() for x in operands]
-    with torch.no_grad():
-        shape = function(*exactly).shape
-    signal = signals(*shape, dtype=operands[0].dtype)
-    there = [begins_within_a_pack(x, device) for x in (*operands, signal)]
+    if signal is None:
+        with torch.no_grad():
+            shape = function(*exactly).shape
+        signal = signals(*shape, dtype=operands[0].dtype)
+    there = [begins_within_a_pack(x, device) if shifted else x.to(device) for x in (*operands, signal)]
     found = differentiated(function, there[:-1], there[-1])
     exact = differentiated(function, exactly, signal.double())
     if magnitudes is None:
-        terms = [x.abs().max() for x in exact]
+        terms = [torch.where(x.isfinite(), x.abs(), 0).max() for x in exact]
     else:
         terms = differentiated(magnitudes, [x.abs() for x in exactly], signal.double().abs())
     named = ("the result", *(f"the gradient of operand {k}" for k in range(1, len(exact))))
     for name, one, other, sums in zip(named, found, exact, terms, strict=True):
         smallest = 2.0**-24 if one.dtype == torch.float16 else 0.0
         bound = SLACK * (relative[one.dtype] * other.abs() + of_terms * sums + smallest)
-        yield Comparison(f"{what}, {str(one.dtype)[6:]}, {tuple(operands[0].shape)}: {name}", one, other, bound)
+        case = f"{what}, {str(one.dtype)[6:]}, {tuple(operands[0].shape)}{', shifted' if shifted else ''}"
+        yield Comparison(f"{case}: {name}", one, other, bound)

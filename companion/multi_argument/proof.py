@@ -10,7 +10,7 @@ from torch import Tensor
 
 from companion.cuda.exercise import Comparison, compared, inputs, signals
 from companion.multi_argument.op import multi_argument, quadratic_form
-from companion.operator import KERNEL_DTYPES
+from companion.operator import KERNEL_DTYPES, compute_dtype
 
 Shape = tuple[tuple[int, ...], int, int]
 FormShape = tuple[tuple[int, ...], int]
@@ -47,6 +47,14 @@ def network(device: str) -> Iterator[Comparison]:
 
             operands = (odd(*shape, count=4, unit=1 / 2).to(dtype), *parameters_of(arity))
             yield from compared("multi_argument", function, operands, device, RELATIVE, OF_TERMS[dtype])
+        x = odd(9, 4, count=4, unit=1 / 2).to(dtype)
+        yield from compared("multi_argument", _of_arguments, (x,), device, RELATIVE, OF_TERMS[dtype])
+
+
+def _of_arguments(x: Tensor) -> Tensor:
+    """With parameters that learn nothing: their sums are left out."""
+    parameters = [parameter.to(x.device, compute_dtype(x.dtype)) for parameter in parameters_of(2)]
+    return multi_argument(x, parameters[::2], parameters[1::2], 2)
 
 
 def form(device: str) -> Iterator[Comparison]:
