@@ -19,6 +19,8 @@ from tests.moving import Figure
 
 #: Programs of the lanes, for environments in which there is no pytest.
 collect_ignore = ["bare.py", "colab.py", "lanes.py"]
+#: Tests that have a process to themselves: `test_second_device.py` starts it.
+collect_ignore += ["second_device"]
 
 #: For @pytest.mark.parametrize("backend", BACKENDS, indirect=True).
 BACKENDS = ["torch", "simulator", pytest.param("kernel", marks=pytest.mark.gpu)]

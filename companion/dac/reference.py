@@ -246,6 +246,9 @@ def learned_by(phi: Activation, z: Tensor) -> tuple[Tensor, ...] | None:
 #: Activations φ(b + z) in a block, and inputs × pixels in a tile, from which it is made: both stay in the cache.
 BLOCK = 2**19
 TILE = 2**16
+#: The same elsewhere: there is no such cache, and a pass takes longer than its launch.
+LARGE_BLOCK = 2**25
+LARGE_TILE = 2**22
 
 
 def forward_in_blocks(
@@ -326,9 +329,10 @@ class _Plan:
         self.padding = geometry.padding if geometry.before else (0, 0)
         image = z.shape[2] + 2 * self.padding[0], z.shape[3] + 2 * self.padding[1]
         inner = geometry._replace(padding=(0, 0)) if geometry.before else geometry
-        self.sweeps = sweeps(image, kernel, self.size, inner, self.per_weight, most=TILE // own)
+        self.block, tile = (BLOCK, TILE) if z.device.type == "cpu" else (LARGE_BLOCK, LARGE_TILE)
+        self.sweeps = sweeps(image, kernel, self.size, inner, self.per_weight, most=tile // own)
         self.positions = [[p * kernel[1] + q for (p, q), *_ in sweep.meetings] for sweep in self.sweeps]
-        step = max(1, TILE // (own * max((sweep.pixels for sweep in self.sweeps), default=1)))
+        step = max(1, tile // (own * max((sweep.pixels for sweep in self.sweeps), default=1)))
         self.samples = [slice(s, s + step) for s in range(0, z.shape[0], step)]
         self._rooms: dict[str, Tensor] = {}
 
@@ -392,7 +396,7 @@ class _Tile:
         self.upright = matrix.shape[1] >= matrix.shape[0]
         self.matrix = matrix.contiguous() if self.upright else matrix.t().contiguous().t()
         n = outputs.stop - outputs.start
-        step = min(n, max(1, BLOCK // self.matrix.numel()))
+        step = min(n, max(1, plan.block // self.matrix.numel()))
         self.blocks = [slice(i, min(i + step, n)) for i in range(0, n, step)]
         self.room = functools.partial(plan.room, like=self.matrix, outputs=step)
         self.step = step

@@ -142,7 +142,7 @@ def _fit(job: Job, watch: Callable[[Fitted, int], None] | None = None) -> Fitted
 
 
 #: So many images at a time: a ViT-Tiny with RAA keeps 5.4 MB of each, and of 10,000 images more than a GPU has.
-_BATCH = 250
+_BATCH = 125
 
 
 class _Inside(NamedTuple):

@@ -1,0 +1,184 @@
+"""The full presets, which want a GPU, on the second device: two steps of training, and all that is measured.
+
+Once with numbers, few of them: what CUDA refuses is refused. And once without: then networks, batches and test parts
+are as large as the presets have them, and the device says how much memory a GPU would have needed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from companion import datasets
+from companion.apa import experiments as apa
+from companion.corruptions import CORRUPTIONS, SEVERITIES
+from companion.dac import experiments as dac
+from companion.datasets import Part, Splits
+from companion.dnrt import experiments as dnrt
+from companion.experiments import Case, Experiment, Job, classification, experiments
+from companion.layeract import experiments as layeract
+from companion.multi_argument import experiments as multi_argument
+from tests.second_device import device
+
+FULL = {each.name: each for each in experiments() if "full" in each.presets}
+
+SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "cifar100": (3, 32, 32), "imagenette": (3, 80, 80)}
+CLASSES = {name: 100 if name == "cifar100" else 10 for name in SHAPES}
+TEST_PARTS = {"mnist": 10_000, "cifar10": 10_000, "cifar100": 10_000, "imagenette": 3925, "sgemm": 36_240}
+
+#: What a measurement may have alive on the device: half of what a T4 has, Colab's smallest GPU.
+BUDGET = 8 * 2**30
+
+
+def invent(patch: pytest.MonkeyPatch, train: int, test: dict[str, int], classes: dict[str, int]) -> None:
+    """Put data of the right shapes in the place of real ones: so many to train with, half as many to validate."""
+
+    def load(name: str, seed: int = 0, **options: object) -> Splits:
+        def part(count: int) -> Part:
+            images = torch.rand(1, *SHAPES[name], generator=torch.Generator().manual_seed(0))
+            # of many only their size counts
+            images = (
+                images * torch.linspace(0.5, 1, count).view(-1, 1, 1, 1)
+                if count < 100
+                else images.expand(count, -1, -1, -1)
+            )
+            return Part(images, torch.arange(count) % classes[name])
+
+        return Splits(part(train), part(train // 2), part(test[name]), classes[name])
+
+    def sgemm(seed: int = 0) -> Splits:
+        def part(count: int) -> Part:
+            numbers = torch.randn(count, 15, generator=torch.Generator().manual_seed(0))
+            return Part(numbers[:, :14], numbers[:, 14])
+
+        return Splits(part(train), part(train // 2), part(test["sgemm"]), 0)
+
+    patch.setattr(datasets, "load", load)
+    patch.setattr(datasets, "sgemm", sgemm)
+
+
+def jobs(experiment: Experiment, cases: Callable[[list[Case]], list[Case]], **changes: object) -> list[Job]:
+    """The full preset on the second device, each epoch of two steps."""
+    settings: dict[str, Any] = {**experiment.presets["full"], "device": device.NAME, "epochs": 1, "map_steps": 2}
+    _, rates, _ = (settings.pop(key) for key in ("seeds", "learning_rates", "tuning_seeds"))
+    settings |= changes
+    return [
+        Job(experiment.name, "evaluation", case, settings, 0, rates[0]) for case in cases(experiment.cases(settings))
+    ]
+
+
+def different(cases: list[Case]) -> list[Case]:
+    """Enough cases that each kind of what is compared is among them: words differ, numbers differ only in size."""
+    seen: set[tuple[str, ...]] = set()
+    kept = []
+    for case in cases:
+        new = {(key, _kind(key, value)) for key, value in case.items()}
+        if not new <= seen:
+            kept.append(case)
+            seen |= new
+    return kept
+
+
+def _kind(key: str, value: object) -> str:
+    if key == "network":  # a family of them, without their depths
+        return re.sub(r"\d+", "", str(value))
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+
+
+def looked_into(cases: list[Case]) -> list[Case]:
+    """The last case where what is measured depends on the case, otherwise the first."""
+    return cases[-1:] if cases[0].keys() & {"response", "neuron", "gate"} else cases[:1]
+
+
+def every(cases: list[Case]) -> list[Case]:
+    """Nothing is left out."""
+    return cases
+
+
+def measure(experiment: Experiment, jobs: list[Job]) -> None:
+    """An error names the case; what comes back is numbers, not tensors."""
+    for job in jobs:
+        try:
+            assert json.loads(json.dumps(experiment.measure(job)))
+        except Exception as error:
+            error.add_note(f"{job.experiment}: {job.case}")
+            raise
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attacks take two steps; of what is added to images, on the CPU, there is one of a kind."""
+    attack = multi_argument.projected_gradient
+    monkeypatch.setattr(layeract, "CORRUPTIONS", {name: CORRUPTIONS[name] for name in ("gaussian_1", "blur")})
+    monkeypatch.setattr(multi_argument, "SEVERITIES", {kind: each[:1] for kind, each in SEVERITIES.items()})
+
+    def two_steps(*args: Any, steps: int = 2, **kwargs: Any) -> torch.Tensor:
+        return attack(*args, steps=min(steps, 2), **kwargs)
+
+    monkeypatch.setattr(multi_argument, "projected_gradient", two_steps)
+    monkeypatch.setattr(multi_argument, "_STEPS", (0, 1, 2))
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_what_is_measured_does_not_mix_devices(
+    name: str, every_case: bool, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invent(monkeypatch, 4, dict.fromkeys(TEST_PARTS, 6), dict.fromkeys(SHAPES, 3))
+    smaller: dict[str, Any] = {"hidden": (4, 6, 6, 6), "attacked": 3}
+    if FULL[name].presets["full"].get("network") == "vit_tiny":
+        smaller["network"] = "vit_64x4"
+    experiment = FULL[name]
+    chosen = jobs(experiment, every) if every_case else jobs(experiment, different, **smaller)
+    measure(experiment, [replace(job, settings={**job.settings, "batch_size": 2}) for job in chosen])
+
+
+def test_a_learning_rate_is_tuned_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    invent(monkeypatch, 4, dict.fromkeys(TEST_PARTS, 6), dict.fromkeys(SHAPES, 3))
+    for name in ("apa-attention", "multi-argument-mnist", "dnrt-cifar10"):
+        job = jobs(FULL[name], different, batch_size=2)[0]
+        validate = FULL[name].validate
+        assert validate is not None
+        assert 0 <= validate(job) <= 1
+
+
+@pytest.fixture
+def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is trained: what is watched after an epoch is looked at once, and all the rest is measuring.
+
+    What takes the CPU long, and computes there whatever it is given, is left out.
+    """
+    monkeypatch.setattr(apa, "ks_distance", lambda *_: 0.0)
+    monkeypatch.setattr(dnrt, "within_class_share", lambda *_: 0.0)
+    monkeypatch.setattr(dnrt, "sparsity", lambda _: torch.zeros(1))
+
+    def no_training(
+        model: nn.Module, data: Part, *, after_epoch: Callable[[int], object] | None = None, **settings: object
+    ) -> list[float]:
+        model.train()
+        if after_epoch is not None:
+            after_epoch(1)
+        return [0.0]
+
+    for module in (classification, dac, multi_argument):
+        monkeypatch.setattr(module, "train", no_training)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_what_is_measured_fits_into_the_memory_of_a_gpu(
+    name: str, every_case: bool, short: None, untrained: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invent(monkeypatch, 2000, TEST_PARTS, CLASSES)
+    for job in jobs(FULL[name], different if every_case else looked_into):
+        device.Memory.restart()
+        with device.without_numbers():
+            measure(FULL[name], [job])
+        peak = device.Memory.restart()
+        print(f"{name}: {peak / 2**30:.2f} GiB {job.case}")
+        assert peak <= BUDGET, f"{job.case}: {peak / 2**30:.1f} GiB on the device, allowed are {BUDGET / 2**30:.0f}"
