@@ -23,7 +23,7 @@ help:
 	@echo "make claims    compute the verdicts on the papers' claims and write them to data/claims"
 	@echo "make zoo       call all functions at two thousand drawn cases, and take networks of torchvision, timm,"
 	@echo "               transformers and strangers through all that is done to networks here"
-	@echo "make gpu       run what needs a GPU"
+	@echo "make gpu       prove, test and time the kernels on a GPU, and write one file to send to the project"
 	@echo "make lock      renew the locked versions"
 	@echo "make clean     remove what was built, and .venv"
 
@@ -105,11 +105,7 @@ zoo: $(READY)
 	$(BIN)/python -m tests.zoo
 
 gpu: $(READY)
-	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
-	  $(BIN)/python -m pytest -m gpu tests && $(BIN)/python -m companion.bench all; \
-	else \
-	  echo "There is no GPU here that PyTorch can use; nothing was run."; \
-	fi
+	$(BIN)/python -m tests.gpu
 
 lock: $(READY)
 	$(BIN)/uv pip compile --universal --generate-hashes --no-header --no-annotate --upgrade --quiet \

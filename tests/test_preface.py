@@ -176,6 +176,7 @@ def test_no_line_rests_on_fewer_than_five_seeds() -> None:
 @says(
     "No kernel has run on a GPU yet.",
     "All are compiled for five architectures, and tests run their source in a simulator on the CPU.",
+    "If you have one, `make gpu` in a checkout ends with a file that we would like to see.",
     "The trainings of this book ran on CPUs, most of them on a smaller scale than the papers'.",
 )
 def test_nothing_ran_on_a_gpu() -> None:
@@ -183,7 +184,8 @@ def test_nothing_ran_on_a_gpu() -> None:
     finished = [results.load(name) for name in results.names() if not name.startswith("bench-")]
     assert finished
     assert {result["provenance"]["hardware"]["gpu"] for result in finished} == {None}
-    assert results.names("full") == []
+    assert 3 * len(results.names("full")) < len(results.names("laptop"))
+    assert "tests.gpu" in (ROOT / "Makefile").read_text(encoding="utf-8")
     for room in ROOMS:
         assert any((ROOT / "companion" / room).glob("*.cu"))
         kernels = (ROOT / "tests" / room / "test_kernel.py").read_text(encoding="utf-8")

@@ -216,6 +216,12 @@ def test_the_folders_hold_what_the_table_says() -> None:
     assert all(folder_of(row).is_dir() for row in sentences(README) if row.startswith("| `"))
 
 
+@says("If you have one, `make gpu` ends with a file that we would like to see.")
+def test_make_gpu_writes_a_file() -> None:
+    assert re.search(r"^gpu: .*\n\t\$\(BIN\)/python -m tests\.gpu$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert "gpu.json" in (ROOT / "tests" / "gpu.py").read_text(encoding="utf-8")
+
+
 @says(
     "No kernel has run on a GPU yet: they are compiled for five architectures and run in a simulator on the CPU.",
 )

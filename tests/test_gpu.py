@@ -1,0 +1,44 @@
+"""`make gpu` goes to its end whatever fails, and what it writes names no person, host or folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from companion.experiments import get, provenance
+from tests import gpu, lanes
+from tests.lanes import Step
+
+RUN = """import pathlib, sys; pathlib.Path(sys.argv[1], "bench-new.json").write_text('{"ms": 1}')"""
+
+
+def test_whatever_fails_the_rest_is_run_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    (runs / "bench-old.json").write_text("{}")
+    monkeypatch.setattr(gpu, "machine", lambda: provenance.environment("cpu") | {"driver": "none"})
+    monkeypatch.setattr(lanes, "BUILD", tmp_path)
+    broken = (sys.executable, "-c", f"raise SystemExit({str(tmp_path / 'secret' / 'file')!r})")
+    given = [Step("broken", broken, {}), Step("measures", (sys.executable, "-c", RUN, str(runs)), {})]
+    monkeypatch.setattr(gpu, "steps", lambda: given)
+    before = (runs / "bench-old.json").stat().st_mtime - 60
+    os.utime(runs / "bench-old.json", (before, before))
+    assert gpu.main(runs) == 1
+    text = (tmp_path / "gpu.json").read_text()
+    report = json.loads(text)
+    assert [(each["step"], each["status"]) for each in report["steps"]] == [("broken", 1), ("measures", 0)]
+    assert report["steps"][0]["why"] == ["file"]
+    assert report["results"] == {"bench-new": {"ms": 1}}
+    assert str(tmp_path) not in text
+
+
+def test_its_steps_are_commands_that_there_are() -> None:
+    names = [step.name for step in gpu.steps()]
+    assert [name for name in names if name != "sanitizer"] == ["doctor", "proof", "tests", "benchmarks", "experiment"]
+    assert (lanes.ROOT / gpu.SANITIZER).is_file()
+    assert "full" in get("dnrt-cifar10").presets
+    compile(gpu.PROOF, "proof", "exec")
