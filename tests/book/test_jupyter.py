@@ -31,7 +31,7 @@ SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
 
-#: All cells are there, and no dollar outside code is left.
+#: All cells are there and shown, and no dollar outside code is left.
 TYPESET = """cells => {
   const dollar = text => {
     const prose = text.cloneNode(true);
@@ -39,9 +39,14 @@ TYPESET = """cells => {
     return prose.textContent.includes("$");
   };
   const texts = [...document.querySelectorAll(".jp-Notebook .jp-MarkdownCell .jp-RenderedMarkdown")];
+  const shown = texts.length === document.querySelectorAll(".jp-Notebook .jp-MarkdownCell").length;
   const there = document.querySelectorAll(".jp-Notebook .jp-Cell").length === cells;
-  return there && texts.length > 0 && !texts.some(dollar);
+  return there && shown && texts.every(text => text.textContent.trim() && !dollar(text));
 }"""
+
+#: Every cell with code in it has been run.
+DONE = """() => jupyterapp.shell.currentWidget.content.widgets.every(
+  cell => cell.model.type !== "code" || !cell.model.sharedModel.source.trim() || cell.model.executionCount)"""
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +158,7 @@ def code(notebook):
 def test_jupyter_shows_numbers_words_figures_and_folded_cells(open_copy, folder, name):
     copy = copy_of(folder, name)
     page = open_copy(name, len(copy.cells))
-    assert page.locator(".jp-Notebook mjx-container").count() > 10
+    page.locator(".jp-Notebook mjx-container").nth(10).wait_for(state="attached")
     assert page.locator(".jp-Notebook mjx-merror").count() == 0
 
     text = " ".join(" ".join(page.locator(".jp-Notebook .jp-RenderedMarkdown").all_text_contents()).split())
@@ -187,8 +192,10 @@ def outputs(notebook):
 def test_a_chapter_runs_in_jupyter_from_top_to_bottom(open_copy, folder):
     page = open_copy(RUN, len(copy_of(folder, RUN).cells))
     page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for(timeout=1000 * START)
-    for command in ("notebook:clear-all-cell-outputs", "notebook:run-all-cells", "docmanager:save"):
+    for command in ("notebook:clear-all-cell-outputs", "notebook:run-all-cells"):
         page.wait_for_function(f"jupyterapp.commands.execute('{command}').then(() => true)", timeout=1000 * EXECUTE)
+    page.wait_for_function(DONE, timeout=1000 * EXECUTE)
+    page.wait_for_function("jupyterapp.commands.execute('docmanager:save').then(() => true)", timeout=1000 * EXECUTE)
     done = copy_of(folder, RUN)
     assert [output.evalue for output in outputs(done) if output.output_type == "error"] == []
     assert [cell.execution_count for cell in code(done)] == [*range(1, len(code(done)) + 1)]
