@@ -6,10 +6,13 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-__all__ = ["ROOMS", "modules", "title"]
+__all__ = ["CHAPTERS", "ROOMS", "modules", "title"]
 
 ROOMS = ("apa", "layeract", "dac", "dnrt", "multi_argument")
 """In the order in which formulas register: what several mechanisms need, the first one brings."""
+
+CHAPTERS = ("together",)
+"""What goes through all mechanisms, in ``companion/study``."""
 
 
 def modules(name: str) -> dict[str, ModuleType]:

@@ -38,6 +38,7 @@ __all__ = [
     "constant",
     "cosine",
     "evaluate",
+    "linear",
     "listeners",
     "mean_squared_error",
     "one_cycle",
@@ -292,6 +293,30 @@ def constant(step: int, steps: int) -> float:
     return 1.0
 
 
+def linear(step: int, steps: int) -> float:
+    """Return 1 − step/steps: in a straight line from 1 at the first step towards 0 after the last.
+
+    Behind `warm_up` it makes a triangle.
+
+    Parameters
+    ----------
+    step, steps : int
+        As in `cosine`.
+
+    Returns
+    -------
+    float
+        What the learning rate is multiplied with.
+
+    Examples
+    --------
+    >>> triangle = warm_up(0.25, linear)
+    >>> [round(triangle(step, 8), 2) for step in range(8)]
+    [0.5, 1.0, 1.0, 0.83, 0.67, 0.5, 0.33, 0.17]
+    """
+    return 1 - step / steps
+
+
 def one_cycle(step: int, steps: int) -> float:
     """Return one cycle: a cosine up from 1/25 to 1 in the first three tenths, and a cosine down to 1/250,000.
 
@@ -533,6 +558,7 @@ def train(
     weight_decay: float = 1e-4,
     decay: Literal["all", "kernels"] = "all",
     momentum: float = 0.9,
+    nesterov: bool = False,
     seed: int = 0,
     augment: Callable[[Tensor], Tensor] | None = None,
     schedule: Schedule = cosine,
@@ -567,6 +593,8 @@ def train(
         As in `parameter_groups`.
     momentum : float
         Of SGD.
+    nesterov : bool
+        Whether it is Nesterov's.
     seed : int
         Decides the order of the examples, and nothing else: dropout and augmentation draw from torch's global
         generator.
@@ -614,7 +642,9 @@ def train(
     rule: torch.optim.Optimizer
     match optimiser:
         case "sgd":
-            rule = torch.optim.SGD(groups, lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
+            rule = torch.optim.SGD(
+                groups, lr=learning_rate, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay
+            )
         case "adam":
             rule = torch.optim.Adam(groups, lr=learning_rate, weight_decay=weight_decay)
         case "adamw":

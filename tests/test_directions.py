@@ -31,6 +31,7 @@ LEVELS = (
     ROOMS,
     ("functional",),
     ("",),  # the package itself
+    ("study",),
     ("doctor",),
     ("__main__",),
 )

@@ -17,12 +17,14 @@ from companion.training import (
     constant,
     cosine,
     evaluate,
+    linear,
     mean_squared_error,
     one_cycle,
     parameter_groups,
     predict,
     staircase,
     train,
+    warm_up,
 )
 
 
@@ -167,7 +169,7 @@ def rates_of(epochs, **options):
     """The learning rates of a training with one step per epoch."""
     model = Constant()
     data = Part(torch.zeros(4, 1), torch.zeros(4, dtype=torch.int64))
-    train(model, data, epochs=epochs, batch_size=4, momentum=0.0, weight_decay=0.0, **options)
+    train(model, data, epochs=epochs, batch_size=4, weight_decay=0.0, **{"momentum": 0.0, **options})
     path = torch.stack([*model.seen, model.b.detach()])[:, 0]
     return (path.diff() / 0.5).tolist()
 
@@ -184,6 +186,17 @@ def test_the_cosine_as_a_factor_rounds_as_it_does_in_the_product(learning_rate):
         for step in range(0, steps, 1 + steps // 997):
             product = learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps))
             assert learning_rate * cosine(step, steps) == product
+
+
+def test_the_first_step_with_nesterovs_momentum_is_longer_already():
+    steps = partial(rates_of, 3, learning_rate=1.0, momentum=0.5, schedule=constant)
+    # v ← ½v + g from v = 0; a step is v, or Nesterov's g + ½v
+    assert steps() == pytest.approx([1.0, 1.5, 1.75])
+    assert steps(nesterov=True) == pytest.approx([1.5, 1.75, 1.875])
+
+
+def test_a_warm_up_and_a_line_make_a_triangle():
+    assert rates_of(8, learning_rate=6.0, schedule=warm_up(0.25, linear)) == pytest.approx([3, 6, 6, 5, 4, 3, 2, 1])
 
 
 def test_a_staircase_falls_at_its_milestones_and_nowhere_else():

@@ -52,7 +52,7 @@ from companion import datasets, models
 from companion.experiments.registry import Job
 from companion.training import Loss, Schedule, cosine, evaluate, one_cycle, staircase, train, warm_up
 
-__all__ = ["Fitted", "fit", "splits_of", "validation_accuracy"]
+__all__ = ["Fitted", "fit", "settings_of", "splits_of", "validation_accuracy"]
 
 
 _AUGMENTATIONS: dict[bool | str, Callable[[Tensor], Tensor] | None] = {
@@ -112,7 +112,7 @@ def fit(
     Fitted
         The network and its data.
     """
-    settings = _settings(job)
+    settings = settings_of(job)
     device = torch.device(settings["device"])
     splits = splits_of(job)
     standardisation = (
@@ -153,8 +153,8 @@ def fit(
     return fitted
 
 
-def _settings(job: Job) -> dict[str, Any]:
-    """Return the settings of a job's stage."""
+def settings_of(job: Job) -> dict[str, Any]:
+    """Return the settings of a job: while its rate is tuned, with what ``tuning`` puts in their place."""
     return {**job.settings, **(job.settings.get("tuning", {}) if job.stage == "tuning" else {})}
 
 
@@ -179,7 +179,7 @@ def splits_of(job: Job) -> datasets.Splits:
     Splits
         As the settings and the case say.
     """
-    settings = _settings(job)
+    settings = settings_of(job)
     place = settings.get("standardise", "data")
     if place not in ("data", "network", "none"):
         raise ValueError(f"standardise is {place!r}; allowed are data, network, none")

@@ -1,5 +1,6 @@
 """What an experiment is, and the list of all of them."""
 
+import importlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -75,7 +76,7 @@ class Experiment:
     name : str
         "<mechanism>-<what>", lower case, a hyphen for each underscore.
     mechanism : str
-        The folder of companion/ that registers it.
+        The folder of companion/, or of companion/study/, that registers it.
     description : str
         One sentence: what is compared on what.
     presets : mapping of str to mapping
@@ -189,6 +190,8 @@ def register(experiment: Experiment) -> Experiment:
 def experiments() -> list[Experiment]:
     """Return all experiments, sorted by name."""
     rooms.modules("experiments")
+    for chapter in rooms.CHAPTERS:
+        importlib.import_module(f"companion.study.{chapter}.experiments")
     return [_EXPERIMENTS[name] for name in sorted(_EXPERIMENTS)]
 
 

@@ -1,0 +1,1 @@
+"""Arenas: one network, one data set, one recipe, every neuron."""

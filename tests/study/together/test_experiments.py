@@ -1,0 +1,79 @@
+import pytest
+import torch
+
+from companion.experiments import Job, get
+from companion.study.together import experiments
+from companion.study.together.corruptions import CIFAR_C
+from companion.study.together.neurons import NEURONS
+from companion.training import evaluate
+from tests.experiments.committed import assert_current, committed
+
+KEYS = {
+    "together-conv": {
+        "neuron",
+        "seed",
+        "learning_rate",
+        *("accuracy", "loss", "calibration_error", "collapse", "parameters", "flops"),
+        *("accuracy_corrupted", "accuracy_attacked", "accuracy_attacked_8", "accuracy_signs"),
+        *(f"accuracy_{name}" for name in CIFAR_C),
+        *(f"accuracy_std_{std}" for std in (0.05, 0.1, 0.15, 0.2, 0.3)),
+        *(f"accuracy_mean_{mean}" for mean in (-0.4, -0.2, -0.1, 0.1, 0.2, 0.4)),
+    }
+}
+
+
+def job_of(preset, stage, neuron, rate=0.01, **changes):
+    experiment = get("together-conv")
+    settings = {**experiment.presets[preset], **changes}
+    return Job("together-conv", stage, {"neuron": neuron}, settings, 0, rate)
+
+
+def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
+    result = results["together-conv"]
+    assert len(result["rows"]) == len(result["settings"]["neurons"]) * len(result["seeds"])
+    for row in result["rows"]:
+        assert row.keys() >= KEYS["together-conv"]
+
+
+def test_rows_that_are_compared_have_equal_parameters(results):
+    counts = {row["neuron"]: row["parameters"] for row in results["together-conv"]["rows"]}
+    assert max(counts.values()) - min(counts.values()) <= 0.02 * counts["gelu"]
+
+
+@pytest.mark.parametrize("name", committed("together"))
+def test_committed_results_are_what_this_code_gives(results, name):
+    assert_current(name, results)
+
+
+def test_tuning_and_evaluation_see_the_data_that_the_protocol_says():
+    sizes = {}
+    for stage in ("tuning", "evaluation"):
+        job = job_of("laptop", stage, "gelu", dataset="digits", epochs=1, tuning={"epochs": 1, "validation": 0.1})
+        splits = experiments._fit(job).splits
+        sizes[stage] = len(splits.train), len(splits.validation)
+    assert sizes == {"tuning": (1212, 135), "evaluation": (1347, 0)}
+
+
+def test_the_network_is_channels_last_and_learns():
+    fitted = experiments._fit(job_of("smoke", "evaluation", "relu", rate=0.1, epochs=3, train_size=1300))
+    assert all(p.is_contiguous(memory_format=torch.channels_last) for p in fitted.model.parameters() if p.ndim == 4)
+    assert evaluate(fitted.model, fitted.splits.test).accuracy > 0.5
+
+
+def test_the_presets_differ_in_size_alone():
+    presets = get("together-conv").presets
+    laptop = presets["laptop"]
+    assert set(laptop["neurons"]) == {*NEURONS}
+    differing = {name: {key for key in laptop if presets[name][key] != laptop[key]} for name in presets}
+    assert differing["pilot"] == {"seeds", "neurons"}
+    assert differing["full"] == {"tuning", "widths", "epochs", "precision", "compiled", "device"}
+
+
+# Every kind of entrance: as it is, with a parameter, by hooks, by another graph, with two arguments.
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("neuron", ["la_silu", "aglu", "dnrt", "dac", "multibias", "two_arguments_last"])
+def test_the_full_preset_compiles_every_neuron_in_one_graph(neuron):
+    changes = {"dataset": "digits", "widths": [16, 32, 32], "train_size": 130, "epochs": 1, "batch_size": 64}
+    fitted = experiments._fit(job_of("full", "evaluation", neuron, device="cpu", **changes))
+    assert all(parameter.isfinite().all() for parameter in fitted.model.parameters())
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

@@ -1,0 +1,108 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from companion import RAA, DACConv2d, DACLinear, LASiLU, MultiArgument, MultiBias, count
+from companion.study.together.network import LAYERS, front
+from companion.study.together.neurons import NEURONS, Maxout, build, equal_widths
+from companion.training import parameter_groups
+from tests.together import together
+
+SHAPE, CLASSES, WIDTHS = (3, 8, 8), 10, (16, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def first():
+    torch.manual_seed(0)
+    return front(torch.rand(100, *SHAPE))
+
+
+def network(name, first, widths=WIDTHS):
+    torch.manual_seed(1)
+    return build(name, first, SHAPE, CLASSES, widths)
+
+
+def kinds(model, kind):
+    return sum(isinstance(module, kind) for module in model.modules())
+
+
+@together("name, kind, times", [
+    ("gelu", nn.GELU, LAYERS),
+    ("raa", RAA, LAYERS),
+    ("la_silu", LASiLU, LAYERS),
+    ("glu", nn.GLU, LAYERS),
+    ("maxout", Maxout, LAYERS),
+    ("dnrt", RAA, LAYERS),
+    ("dac", DACConv2d, LAYERS - 1),
+    ("dac", DACLinear, 1),
+    ("dac", nn.ReLU, 0),
+    ("multibias", MultiBias, LAYERS),
+    ("two_arguments_last", MultiArgument, 1),
+    ("two_arguments_last", nn.GELU, LAYERS - 1),
+])  # fmt: skip
+def test_a_neuron_stands_in_every_layer_that_it_should(first, name, kind, times):
+    assert kinds(network(name, first), kind) == times
+
+
+def test_arr_follows_what_all_activations_give(first):
+    for name in ("arr", "dnrt"):
+        assert network(name, first).arr.widths == {
+            f"activations.{layer}": width for layer, width in enumerate([16, 16, 32, 32, 32, 32])
+        }
+    assert not hasattr(network("raa", first), "arr")
+
+
+@together("name", NEURONS)
+def test_every_network_has_as_many_parameters_as_gelus(first, name):
+    widths = equal_widths(name, first, SHAPE, CLASSES, WIDTHS)
+    own, base = count(network(name, first, widths), SHAPE), count(network("gelu", first), SHAPE)
+    assert abs(own.parameters - base.parameters) <= 0.01 * base.parameters
+    assert own.unknown == ()
+
+
+@together("name", NEURONS)
+def test_every_parameter_but_the_heads_unused_ones_learns(first, name):
+    model = network(name, first)
+    targets = torch.arange(20) % CLASSES
+    loss = F.cross_entropy(model(torch.rand(20, *SHAPE)), targets)
+    (loss + model.arr.loss(targets) if hasattr(model, "arr") else loss).backward()
+    learning = {name: p.grad is not None and bool(p.grad.isfinite().all()) for name, p in model.named_parameters()}
+    assert [name for name, learns in learning.items() if not learns] == []
+    still = [name for name, p in model.named_parameters() if not p.grad.any()]
+    assert still == []
+    assert sum(len(group["params"]) for group in parameter_groups(model, 1e-3)) == len(learning)
+
+
+def test_networks_of_equal_widths_begin_with_equal_weights(first):
+    gelu, raa = (network(name, first) for name in ("gelu", "dnrt"))
+    for one, other in zip(gelu.convolutions, raa.convolutions, strict=True):
+        assert torch.equal(one.weight, other.weight)
+
+
+def test_looking_for_widths_draws_nothing(first):
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    equal_widths("maxout", first, SHAPE, CLASSES, WIDTHS)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_profile_that_is_equal_already_stays(first):
+    assert equal_widths("raa", first, SHAPE, CLASSES, WIDTHS) == WIDTHS
+    assert equal_widths("dac", first, SHAPE, CLASSES, WIDTHS) != WIDTHS
+
+
+def test_networks_that_cannot_be_equal_are_refused(first):
+    with pytest.raises(ValueError, match=r"'maxout', which has .* allowed is a difference of one per cent"):
+        equal_widths("maxout", first, SHAPE, CLASSES, (1, 2, 2))
+
+
+def test_an_unknown_neuron_is_refused(first):
+    with pytest.raises(ValueError, match=r"neuron is 'gelux'; allowed are gelu, relu"):
+        network("gelux", first)
+
+
+def test_a_dac_network_computes_at_first_what_its_relu_network_does(first):
+    torch.testing.assert_close(
+        network("dac", first).eval()(torch.ones(2, *SHAPE)), network("relu", first).eval()(torch.ones(2, *SHAPE))
+    )

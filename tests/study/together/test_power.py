@@ -1,0 +1,32 @@
+import pytest
+
+from companion.analysis import detectable, interval
+from companion.study.together.power import SMALLEST_DIFFERENCE, seeds_needed
+
+PILOT = [0.004, 0.001, -0.002, 0.003, 0.006]
+
+
+def test_so_many_seeds_are_enough_and_one_fewer_is_not():
+    # two values ± d/2 have a known deviation, whatever their number
+    needed = seeds_needed(PILOT, 15)
+    centre, deviation = sum(PILOT) / 5, (sum((x - sum(PILOT) / 5) ** 2 for x in PILOT) / 4) ** 0.5
+
+    def seen(n):
+        half = [centre - 1, centre + 1] * (n // 2) + [centre] * (n % 2)
+        spread = (sum((x - centre) ** 2 for x in half) / (n - 1)) ** 0.5
+        return detectable(interval([centre + (x - centre) * deviation / spread for x in half]), 15)
+
+    assert seen(needed) <= SMALLEST_DIFFERENCE < seen(needed - 1)
+
+
+def test_smaller_differences_and_more_comparisons_need_more():
+    assert seeds_needed(PILOT, 15, 0.003) > seeds_needed(PILOT, 15) > seeds_needed(PILOT, 1)
+
+
+def test_a_pilot_without_spread_needs_three():
+    assert seeds_needed([0.01, 0.01, 0.01], 15) == 3
+
+
+def test_what_no_number_of_seeds_would_find_is_refused():
+    with pytest.raises(ValueError, match="a thousand seeds miss it"):
+        seeds_needed([0.5, -0.5], 15)
