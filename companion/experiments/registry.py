@@ -13,8 +13,8 @@ __all__ = ["Case", "Experiment", "Job", "Row", "experiments", "get", "grid", "re
 Case = dict[str, Any]
 Row = dict[str, Any]
 
-# What a preset says that no job is told.
-_OF_THE_RUN = ("seeds", "learning_rates", "tuning_seeds")
+#: What a preset says that no job is told.
+OF_THE_RUN = ("seeds", "learning_rates", "tuning_seeds", "competitors")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Job:
     case : dict
         Competitor and condition, for example activation and imbalance.
     settings : dict
-        The preset, without its seeds and its grid of learning rates.
+        The preset, without its seeds, its grid of learning rates and its list of competitors.
     seed : int
         Decides everything random.
     learning_rate : float or None
@@ -83,10 +83,12 @@ class Experiment:
         Settings by preset: "smoke" (seconds, for tests), "laptop" (minutes on two cores, real data), "full";
         "excerpt": some cases of "full" on two cores, nothing else reduced but, where the experiment says so, the
         schedule to a tenth.
-        Each needs "seeds" (how many); where it is to be tuned also "learning_rates" and "tuning_seeds" (lists).
+        Each needs "seeds" (how many); where it is to be tuned also "learning_rates" and "tuning_seeds" (lists). It may
+        have "competitors", a list for `cases` that no job is told: with another one beside them, what the others gave
+        stands.
         The files of a "dataset" are asked for before a run begins. The rest is the experiment's own.
     cases : callable
-        Settings → list of cases; see `grid`.
+        The preset → list of cases; see `grid`.
     measure : callable
         Job → list of rows. The runner adds the case, the seed and the learning rate to each row. A function
         of a module, so that worker processes can import it.
@@ -132,7 +134,7 @@ class Experiment:
         return self.presets[preset]
 
     def settings(self, preset: str, device: str | None = None) -> dict[str, Any]:
-        """Return what the jobs of a preset are told: all but its seeds and learning rates.
+        """Return what the jobs of a preset are told: all but seeds, learning rates and competitors.
 
         Parameters
         ----------
@@ -146,7 +148,7 @@ class Experiment:
         ValueError
             If the preset or the device is unknown, or the preset computes on no device in particular.
         """
-        settings = {key: value for key, value in self.preset(preset).items() if key not in _OF_THE_RUN}
+        settings = {key: value for key, value in self.preset(preset).items() if key not in OF_THE_RUN}
         if device is None:
             return settings
         if device not in ("cpu", "cuda") or "device" not in settings:

@@ -112,10 +112,9 @@ def _run(
 ) -> Path:
     settings, told = experiment.settings(preset, device), experiment.preset(preset)
     evaluation_seeds = list(range(told["seeds"] if seeds is None else seeds))
-    rates, tuning_seeds = told.get("learning_rates", []), told.get("tuning_seeds", [])
     if not evaluation_seeds or workers < 1:
         raise ValueError(f"seeds is {seeds} and workers is {workers}; allowed is 1 or more")
-    if overlap := set(tuning_seeds) & set(evaluation_seeds):
+    if overlap := set(told.get("tuning_seeds", [])) & set(evaluation_seeds):
         raise ValueError(f"tuning_seeds holds {sorted(overlap)}, which are evaluation seeds")
     if settings.get("device") == "cuda" and not torch.cuda.is_available():
         raise ValueError(
@@ -132,7 +131,7 @@ def _run(
     with _alone_in(target.with_suffix(""), patience) as folder:
         session = _Session(experiment, preset, settings, folder, code, resume, pool)
         beside = [] if preset == "smoke" else smoke(experiment)
-        parts.write_json(target, _result(session, rates, tuning_seeds, evaluation_seeds, beside))
+        parts.write_json(target, _result(session, told, evaluation_seeds, beside))
     return target
 
 
@@ -143,10 +142,12 @@ def _refuse_other_code(homes: tuple[Path, ...], device: str, code: str) -> None:
 
 
 def _result(
-    session: "_Session", rates: list[float], tuning_seeds: list[int], evaluation_seeds: list[int], beside: list[Row]
+    session: "_Session", told: Mapping[str, Any], evaluation_seeds: list[int], beside: list[Row]
 ) -> dict[str, Any]:
     """Compute all jobs and put the result together."""
-    experiment, settings = session.experiment, session.settings
+    experiment, settings = session.experiment, {**told, **session.settings}
+    rates, tuning_seeds = told.get("learning_rates", []), told.get("tuning_seeds", [])
+    del settings["seeds"]
     cases = experiment.cases(settings)
     tuning = session.tune(cases, rates, tuning_seeds)
     chosen = [{**case, **_best(case, tuning, experiment.one_rate_for)} for case in cases] if tuning else []

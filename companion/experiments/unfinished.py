@@ -13,7 +13,7 @@ from typing import Any
 from companion import results
 from companion.experiments import parts, provenance
 from companion.experiments.parts import Part, runs_path
-from companion.experiments.registry import Experiment, Job, experiments, get
+from companion.experiments.registry import OF_THE_RUN, Experiment, Job, experiments, get
 from companion.files import write_atomically
 
 __all__ = ["checkout", "count", "forget", "keep", "load"]
@@ -127,9 +127,9 @@ def _finished(experiment: Experiment, preset: str, found: Mapping[str, Part]) ->
 
 def _holds(result: Mapping[str, Any], found: Mapping[str, Part]) -> bool:
     """Whether a result by today's code has all these parts in it."""
-    homes, told = provenance.homes(get(result["experiment"])), dict(result["settings"])
-    seeds = {"tuning": told.pop("tuning_seeds", []), "evaluation": result["seeds"]}
-    del told["learning_rates"]
+    homes, settings = provenance.homes(get(result["experiment"])), result["settings"]
+    seeds = {"tuning": settings["tuning_seeds"], "evaluation": result["seeds"]}
+    told = {key: value for key, value in settings.items() if key not in OF_THE_RUN}
     return result["provenance"].get("code") == provenance.code(homes, told.get("device", "cpu")) and all(
         part["job"]["settings"] == told and part["job"]["seed"] in seeds[part["job"]["stage"]]
         for part in found.values()

@@ -163,8 +163,12 @@ def test_every_experiments_code_is_its_own_room_and_the_floor(experiment):
     files = provenance._sources(provenance.homes(experiment), "cpu")
     names = {file.relative_to(provenance._PACKAGE).as_posix() for file in files}
     room = experiment.mechanism
-    assert {f"{room}/experiments.py", f"{room}/op.py", "training.py", "datasets.py", "models/factory.py"} <= names
-    others = tuple(f"{each}/" for each in (*set(rooms.ROOMS) - {room}, "cuda", "simulator"))
+    together = room in rooms.CHAPTERS
+    home = f"study/{room}" if together else room
+    operators = {f"{each}/op.py" for each in (rooms.ROOMS if together else [room])}
+    assert {f"{home}/experiments.py", "training.py", "datasets.py", *operators} <= names
+    strangers = set() if together else set(rooms.ROOMS) - {room}
+    others = tuple(f"{each}/" for each in (*strangers, "cuda", "simulator"))
     outside = {"exercises.py", "claims.py", "results.py", "experiments/runner.py", "plotting.py", "symbolic.py"}
     assert not {name for name in names if name in outside or name.startswith(others)}
 

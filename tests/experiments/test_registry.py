@@ -64,8 +64,8 @@ def test_a_condition_shares_no_rate():
 
 
 def test_what_a_job_is_told_is_its_preset_without_the_runs_own():
-    settings = {"seeds": 1, "learning_rates": [1.0], "tuning_seeds": [1000], "epochs": 3, "device": "cpu"}
-    experiment = replace(toy(), presets={"smoke": settings})
+    run = {"seeds": 1, "learning_rates": [1.0], "tuning_seeds": [1000], "competitors": ["relu"]}
+    experiment = replace(toy(), presets={"smoke": {**run, "epochs": 3, "device": "cpu"}})
     assert experiment.settings("smoke") == {"epochs": 3, "device": "cpu"}
     assert experiment.settings("smoke", "cuda") == {"epochs": 3, "device": "cuda"}
 

@@ -274,6 +274,23 @@ def test_parts_of_other_code_settings_or_threads_are_not_mixed_in(change, monkey
     assert len(CALLS) == 2
 
 
+def test_with_another_competitor_what_the_others_gave_stands():
+    def experiment(*competitors):
+        preset = {**TUNED.presets["laptop"], "competitors": competitors}
+        changes = {
+            "presets": {**TUNED.presets, "laptop": preset},
+            "cases": lambda told: grid(name=told.get("competitors", ["good"])),
+        }
+        return Experiment(**{**vars(TUNED), **changes})
+
+    before = read(run(experiment("good"), "laptop"))
+    CALLS.clear()
+    result = read(run(experiment("bad", "good"), "laptop", resume=True))
+    assert {job.case["name"] for job in CALLS} == {"bad"}
+    assert [row for row in result["rows"] if row["name"] == "good"] == before["rows"]
+    assert [each["settings"]["competitors"] for each in (before, result)] == [["good"], ["bad", "good"]]
+
+
 def on_another_machine(monkeypatch, precision="float32"):
     machine = {"versions": {**provenance.environment("cpu")["versions"], "numpy": "0"}}
     machine |= {"hardware": {"cpu": "Another", "gpu": None}, "precision": precision}

@@ -18,12 +18,12 @@ which grows for all where anybody's best lies at its edge, in trainings of two o
 45,000 images; 5,000 validate. Then all 50,000 train, and the test images judge, after the last step. Seeds are paired:
 the same order of batches, and the same weights at the start where the widths are the profile's.
 
-*Fixed for all before the first comparison*: the recipe, tuned with GELU and ReLU alone (see "Tries"); ARR's weight,
-1, which the paper has where it does not tune, on what all six activations give, averaged over pixels; AGLU as the
-paper starts it in classifiers; LayerAct over all channels and pixels of an image, as published; two copies for
-multi-bias. The learned function of two arguments is in the last layer alone, with GELU in the others: in all layers it
-costs fifteen times a usual activation. It begins with Xavier's weights and learns with the rest; the paper's three
-sessions are not repeated here.
+*Fixed for all before the first comparison*: the recipe, of which nothing was tuned but the rates; ARR's weight, 1,
+which the paper has where it does not tune, on what all six activations give, averaged over pixels; AGLU as the paper
+starts it in classifiers; LayerAct over all channels and pixels of an image, as published; two copies for multi-bias.
+The learned function of two arguments is in the last layer alone, with GELU in the others: in all layers it costs
+fifteen times a usual activation. It begins with Xavier's weights and learns with the rest; the paper's three sessions
+are not repeated here.
 
 *Power*: `companion.study.together.power`, written first. The preset "pilot" is five seeds of GELU and ReLU.
 
@@ -111,7 +111,7 @@ def _measure(job: Job) -> list[Row]:
 
 
 def _cases(settings: Mapping[str, Any]) -> list[Case]:
-    return grid(neuron=settings["neurons"])
+    return grid(neuron=settings["competitors"])
 
 
 _LAPTOP: dict[str, Any] = {
@@ -134,7 +134,7 @@ _LAPTOP: dict[str, Any] = {
     "learning_rates": [0.3, 1.0, 3.0],
     "tuning_seeds": [1000],
     "seeds": 10,
-    "neurons": list(NEURONS),
+    "competitors": list(NEURONS),
 }
 _FULL: dict[str, Any] = {
     **_LAPTOP,
@@ -158,7 +158,7 @@ _SMOKE: dict[str, Any] = {
     "batch_size": 40,
     "learning_rates": [0.003, 0.01],
     "seeds": 2,
-    "neurons": ["gelu", "la_silu", "dnrt", "dac", "multibias", "maxout", "two_arguments_last"],
+    "competitors": ["gelu", "la_silu", "dnrt", "dac", "multibias", "maxout", "two_arguments_last"],
 }
 
 register(
@@ -168,7 +168,7 @@ register(
         description="Every neuron in one convolutional network of equal size on CIFAR-10",
         presets={
             "smoke": _SMOKE,
-            "pilot": {**_LAPTOP, "seeds": 5, "neurons": ["gelu", "relu"]},
+            "pilot": {**_LAPTOP, "seeds": 5, "competitors": ["gelu", "relu"]},
             "laptop": _LAPTOP,
             "full": _FULL,
         },

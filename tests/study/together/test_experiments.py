@@ -30,7 +30,7 @@ def job_of(preset, stage, neuron, rate=0.01, **changes):
 
 def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
     result = results["together-conv"]
-    assert len(result["rows"]) == len(result["settings"]["neurons"]) * len(result["seeds"])
+    assert len(result["rows"]) == len(result["settings"]["competitors"]) * len(result["seeds"])
     for row in result["rows"]:
         assert row.keys() >= KEYS["together-conv"]
 
@@ -63,9 +63,9 @@ def test_the_network_is_channels_last_and_learns():
 def test_the_presets_differ_in_size_alone():
     presets = get("together-conv").presets
     laptop = presets["laptop"]
-    assert set(laptop["neurons"]) == {*NEURONS}
+    assert set(laptop["competitors"]) == {*NEURONS}
     differing = {name: {key for key in laptop if presets[name][key] != laptop[key]} for name in presets}
-    assert differing["pilot"] == {"seeds", "neurons"}
+    assert differing["pilot"] == {"seeds", "competitors"}
     assert differing["full"] == {"tuning", "widths", "epochs", "precision", "compiled", "device"}
 
 
