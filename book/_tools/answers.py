@@ -68,13 +68,15 @@ def _likely(exercise: Exercise, points: list[tuple[Any, ...]]) -> Iterator[Funct
         order = [{one: other, other: one}.get(at, at) for at in arguments]
         if all(_can(exercise.reference, [point[at] for at in order]) for point in points):
             yield partial(_exchanged, exercise.reference, order)
-    factors: list[Function] = [partial(_constant, factor) for factor in (0.0, *FACTORS)]
+    factors: list[Function] = [partial(_constant, factor) for factor in FACTORS]
     for at, power in itertools.product(arguments, (1, -1, 0.5, -0.5)):
         if power == 1 or all(point[at] > 0 or (power == -1 and point[at] != 0) for point in points):
             factors.append(partial(_power, at, power))
     for factor, sign in itertools.product(factors, (1, -1)):
         yield partial(_times, exercise.reference, factor, sign)
-    if not arguments:
+    if arguments:
+        yield lambda *_: 0.0  # last: beside zero the tolerance is no share of anything
+    else:
         yield lambda: exercise.reference() + 1
         yield lambda: exercise.reference() - 1
 
