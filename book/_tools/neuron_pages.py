@@ -15,7 +15,7 @@ import re
 import sys
 from typing import Any
 
-from docutils import nodes
+from docutils import nodes  # type: ignore[import-untyped]
 from sphinx.application import Sphinx
 
 import companion
