@@ -347,7 +347,7 @@ def _wrong_values(
     is_function = exercise.points is not None
     if is_function and not any(bool(each.any()) for each in found):
         return "It is zero everywhere."
-    for factor, words in _FACTORS.items():
+    for factor, words in FACTORS.items():
         for sign in (1, -1):
             if _equal(found, [sign * factor * right for right in wanted], exercise.tolerance):
                 return " ".join(
@@ -387,7 +387,7 @@ def _wrong_values(
 
 
 #: By how much an answer is wrong, in words that hold no digit.
-_FACTORS = {
+FACTORS = {
     1.0: "",
     2.0: "twice as large as it should be",
     0.5: "half of what it should be",
