@@ -143,7 +143,7 @@ def test_what_is_measured_does_not_mix_devices(
     smaller: dict[str, Any] = {"hidden": (4, 6, 6, 6), "attacked": 3}
     if FULL[name].presets["full"].get("network") == "vit_tiny":
         smaller["network"] = "vit_64x4"
-    if "widths" in FULL[name].presets["full"]:
+    if max(FULL[name].presets["full"].get("widths", [0])) > 128:
         smaller["widths"] = (16, 32, 32)
     experiment = FULL[name]
     chosen = jobs(experiment, every) if every_case else jobs(experiment, different, **smaller)

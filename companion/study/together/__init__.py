@@ -1,1 +1,10 @@
-"""Arenas: one network, one data set, one recipe, every neuron."""
+"""Arenas: one network, one data set, one recipe, every neuron.
+
+The convolutional arena is in ``experiments``. Every other one is a module with an ``EXPERIMENT``, and is named here.
+"""
+
+from companion.study.experiments import register
+from companion.study.together import mlp
+
+for arena in (mlp,):
+    register(arena.EXPERIMENT)
