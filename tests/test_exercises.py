@@ -26,7 +26,7 @@ from companion.dnrt.exercises import slope_sum
 from companion.dnrt.layers import ARR
 from companion.exercises import NO_ANSWER, Exercise, check
 from companion.functional import apa, dac_linear, la_silu, raa
-from companion.ground.exercises import softmax, used
+from companion.ground.exercises import CHUNK, softmax, used
 from companion.layeract.exercises import UNITS, causal, joined, padded
 from companion.layeract.layers import LASiLU
 from companion.multi_argument.layers import Quadratic
@@ -309,6 +309,15 @@ RIGHT: dict[str, list[Any]] = {
         lambda y: torch.exp(y.double() - torch.logsumexp(y.double(), -1, keepdim=True)).float(),
         softmax_by_halves,
     ],
+    "puzzles-1": [lambda x: x + 10, lambda x: x.add(10.0)],
+    "puzzles-2": [lambda x, b: x + b[None], torch.add],
+    "puzzles-3": [
+        lambda x: torch.stack([each.sum() for each in x.split(CHUNK)]),
+        lambda x: torch.zeros(-(-len(x) // CHUNK)).index_add(0, torch.arange(len(x)) // CHUNK, x),
+    ],
+    "puzzles-4": [lambda x: x.cumsum(1), lambda x: x @ torch.ones(32, 32).triu()],
+    "puzzles-5": [lambda x: torch.stack([x.mean(1), x.var(1, correction=0)], 1)],
+    "puzzles-6": [torch.matmul, lambda a, b: (a[:, :, None] * b).sum(1)],
 }
 
 
@@ -1080,6 +1089,6 @@ def test_ids_belong_to_pages_of_their_rooms() -> None:
             page = room.replace("_", "-")
             assert re.fullmatch(rf"{page}(?:-derivation|-kernel)?-\d+", exercise.id)
     for exercise in ground.EXERCISES:
-        assert re.fullmatch(r"kernels-\d+", exercise.id)
+        assert re.fullmatch(r"(?:kernels|puzzles)-\d+", exercise.id)
     modules = [*rooms.modules("exercises").values(), ground]
     assert len(ALL) == sum(len(module.EXERCISES) for module in modules)
