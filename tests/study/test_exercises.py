@@ -29,7 +29,7 @@ from companion.multi_argument.layers import Quadratic
 from companion.study import exercises, symbolic
 from companion.study.analysis import paired
 from companion.study.exercises import NO_ANSWER, Exercise, check
-from companion.study.ground.exercises import softmax, used
+from companion.study.ground.exercises import CHUNK, softmax, used
 from tests.cases import together
 
 ALL = exercises.exercises()
@@ -309,6 +309,15 @@ RIGHT: dict[str, list[Any]] = {
         lambda y: torch.exp(y.double() - torch.logsumexp(y.double(), -1, keepdim=True)).float(),
         softmax_by_halves,
     ],
+    "puzzles-1": [lambda x: x + 10, lambda x: x.add(10.0)],
+    "puzzles-2": [lambda x, b: x + b[None], torch.add],
+    "puzzles-3": [
+        lambda x: torch.stack([each.sum() for each in x.split(CHUNK)]),
+        lambda x: torch.zeros(-(-len(x) // CHUNK)).index_add(0, torch.arange(len(x)) // CHUNK, x),
+    ],
+    "puzzles-4": [lambda x: x.cumsum(1), lambda x: x @ torch.ones(32, 32).triu()],
+    "puzzles-5": [lambda x: torch.stack([x.mean(1), x.var(1, correction=0)], 1)],
+    "puzzles-6": [torch.matmul, lambda a, b: (a[:, :, None] * b).sum(1)],
 }
 
 
