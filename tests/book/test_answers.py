@@ -206,14 +206,14 @@ def test_what_is_said_is_announced_and_stands_out_by_day_and_by_night(reader):
     assert [each.endswith("Right.") for each in said] == [False, True]
     for box in page.locator(".neuron-run summary").all():
         box.click()
+    assert visit.foreign == []
+    assert visit.complaints == []
     page.locator("#pst-back-to-top").evaluate("each => each.remove()")  # the theme's: its own colours are faint
     judge = Judge(page)
     assert judge.grave() == []
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     visit.darken()
     assert judge.grave(runOnly=["color-contrast"]) == []
-    assert visit.foreign == []
-    assert visit.complaints == []
 
 
 def test_without_javascript_nothing_shows_where_one_would_answer(chromium, address):
