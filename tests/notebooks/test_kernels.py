@@ -4,7 +4,7 @@ import nbformat
 import yaml
 
 from book._tools.places import BOOK, ROOT
-from tests.together import together
+from tests.cases import together
 
 PAGES = sorted(path.stem for path in (BOOK / "mechanisms").glob("*-kernel.ipynb"))
 
