@@ -133,7 +133,7 @@ _LAPTOP: dict[str, Any] = {
     "measured": {"collapse": 10_000, "noise": 2000, "corrupted": 1000, "attacked": 1000},
     "learning_rates": [0.3, 1.0, 3.0],
     "tuning_seeds": [1000],
-    "seeds": 10,
+    "seeds": 13,
     "competitors": list(NEURONS),
 }
 _FULL: dict[str, Any] = {

@@ -1,6 +1,8 @@
 import pytest
 
+from companion.study import results
 from companion.study.analysis import detectable, interval
+from companion.study.experiments import get
 from companion.study.together.power import SMALLEST_DIFFERENCE, seeds_needed
 
 PILOT = [0.004, 0.001, -0.002, 0.003, 0.006]
@@ -30,3 +32,12 @@ def test_a_pilot_without_spread_needs_three():
 def test_what_no_number_of_seeds_would_find_is_refused():
     with pytest.raises(ValueError, match="a thousand seeds miss it"):
         seeds_needed([0.5, -0.5], 15)
+
+
+def test_the_convolutional_arena_has_as_many_seeds_as_its_pilot_asks_for():
+    pilot, laptop = results.load("together-conv", "pilot"), get("together-conv").presets["laptop"]
+    found = {(row["neuron"], row["seed"]): row["accuracy"] for row in pilot["rows"]}
+    differences = [found["relu", seed] - found["gelu", seed] for seed in pilot["seeds"]]
+    assert laptop["seeds"] == seeds_needed(differences, len(laptop["competitors"]) - 1)
+    assert min(row["accuracy"] for row in pilot["rows"] if row["neuron"] == "gelu") > 0.85
+    assert not any(row["at_edge"] for row in pilot["chosen"])
