@@ -19,24 +19,28 @@ from typing import Any, Literal, get_args
 from companion.results import data_path
 from companion.rooms import ROOMS, title
 
-__all__ = ["KINDS", "SEVERITIES", "STATUSES", "Claim", "cards", "get", "ledger", "summary", "table"]
+__all__ = ["BASES", "KINDS", "SEVERITIES", "STATUSES", "Claim", "cards", "get", "ledger", "summary", "table"]
 
 Status = Literal[
     "holds",
+    "seen",
     "holds in part",
-    "does not hold",
-    "seen at smaller scale",
-    "seen in part at smaller scale",
-    "not seen at smaller scale",
-    "opposite at smaller scale",
+    "seen in part",
     "not decided",
     "not tested",
+    "not seen",
+    "opposite",
+    "does not hold",
 ]
+Basis = Literal["proof", "their table", "our run", "our run, set-up ours", "our run, smaller", "nothing yet"]
 Severity = Literal["fatal", "matters", "detail"]
 Kind = Literal["mathematics", "tables", "experiments"]
 
 STATUSES: tuple[Status, ...] = get_args(Status)
-"""What a verdict can be. The appendix of the book says what each means."""
+"""What a verdict can be, from yes to no. The appendix of the book says what each means."""
+
+BASES: tuple[Basis, ...] = get_args(Basis)
+"""What a verdict can rest on."""
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """How much depends on a claim: the method or the main result; what a reader would do; nothing else."""
@@ -63,6 +67,8 @@ class Claim:
         How much depends on it.
     status : str
         One of `STATUSES`.
+    rests_on : str
+        One of `BASES`.
     evidence : str
         One sentence, at most 40 words.
     power : str
@@ -81,6 +87,7 @@ class Claim:
     kind: Kind
     severity: Severity
     status: Status
+    rests_on: Basis
     evidence: str
     power: str
     decided_by: str
