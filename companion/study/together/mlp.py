@@ -1,0 +1,307 @@
+"""``together-mlp``: every neuron in one perceptron of three hidden layers, on 10,000 images of MNIST.
+
+The small network is where learned functions of one and of two arguments stand in every layer, as Kim et al. (2022) have
+them: one inner network, which all units of all layers share, learns with the rest. It begins with Xavier's weights; the
+paper's three sessions are not repeated here.
+
+*The recipe*: pixels are standardised; linear, batch normalisation, activation, three times; a linear head. AdamW, whose
+decay acts on the weights of linear operators alone, and one triangle of the learning rate. No augmentation, no dropout.
+Each seed draws its own 10,000 training images.
+
+*Equal.* As in the convolutional arena (`companion.study.together.experiments`): parameters within one per cent of
+GELU's, an inner network's included; one grid of rates for all, which grows for all, met in trainings of a third of the
+schedule; the test images judge after the last step; seeds are paired.
+
+*Fixed for all before the first comparison*: the recipe, of which nothing was tuned but the rates, and what the
+convolutional arena fixes for each neuron: ARR's weight, AGLU's start, two copies for multi-bias. LayerAct normalises
+over all units of a layer, as published.
+
+*Power*: `SMALLEST_DIFFERENCE` was written first. The preset "pilot" is five seeds of GELU and ReLU.
+
+*Precision*: float32 in all rows of "laptop"; bfloat16 under autocast in all rows of "full", for a GPU, which has all
+60,000 images.
+
+References
+----------
+Kim, Orhan, Yoon, Pitkow (2022), Two-argument activation functions learn soft XOR operations like cortical neurons.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from companion import MultiArgument, attach_arr, count
+from companion.datasets import channel_statistics
+from companion.dnrt.attachment import AttachedARR
+from companion.experiments import Case, Experiment, Job, Row, grid, register
+from companion.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
+from companion.models import Standardise
+from companion.models.initialisation import initialise
+from companion.study.together import neurons
+from companion.study.together.measures import calibration_error, last_features, learned, neural_collapse, noises
+from companion.study.together.neurons import Neuron
+from companion.study.together.sizes import equal_widths
+from companion.training import linear, predict, train, warm_up
+
+__all__ = ["NEURONS", "SMALLEST_DIFFERENCE", "ArenaMLP", "build"]
+
+SMALLEST_DIFFERENCE = 0.002
+"""Of accuracies: a fifteenth of the three per cent that such a network gets wrong. Smaller ones do not matter."""
+
+#: Hidden layers.
+LAYERS = 3
+
+Shape = tuple[int, int, int]
+
+# Learned functions, by how many arguments they have.
+_LEARNED = {"one_argument": 1, "two_arguments": 2}
+
+NEURONS: dict[str, Neuron] = {
+    # in one layer alone is how a network of convolutions can afford it
+    **{name: neuron for name, neuron in neurons.NEURONS.items() if name != "two_arguments_last"},
+    "one_argument": Neuron("one argument, learned", lambda units: MultiArgument(1, dim=1)),
+    "two_arguments": Neuron("two arguments, learned", lambda units: MultiArgument(2, dim=1), arity=2),
+}
+"""By the name that settings and rows have."""
+
+
+class ArenaMLP(nn.Module):
+    """The network around a neuron: linear, batch normalisation, activation in each layer, and a linear head.
+
+    Parameters
+    ----------
+    front : nn.Module
+        Its first layer, which learns nothing; what it gives is flattened.
+    features : int
+        Numbers of an example.
+    num_classes : int
+        Logits.
+    widths : sequence of int
+        Units of the hidden layers.
+    activation : callable
+        Takes a number of units and returns the module that makes so many of the weighted sums.
+    arity : int
+        Weighted sums of a unit.
+
+    Examples
+    --------
+    >>> ArenaMLP(nn.Identity(), 64, 10, (8, 8, 8), lambda units: nn.ReLU())(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        front: nn.Module,
+        features: int,
+        num_classes: int,
+        widths: Sequence[int],
+        activation: Callable[[int], nn.Module],
+        arity: int = 1,
+    ) -> None:
+        super().__init__()
+        self.front = front
+        # The normalisation's shift makes a bias redundant.
+        self.linears = nn.ModuleList(nn.Linear(n, arity * m, bias=False) for n, m in pairwise((features, *widths)))
+        self.norms = nn.ModuleList(nn.BatchNorm1d(arity * m) for m in widths)
+        self.head = nn.Linear(widths[-1], num_classes)
+        initialise(self.linears, self.head)
+        # Last: what an activation draws changes no weight.
+        self.activations = nn.ModuleList(activation(m) for m in widths)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+        x = self.front(x).flatten(1)
+        for layer in zip(self.linears, self.norms, self.activations, strict=True):
+            for step in layer:
+                x = step(x)
+        logits: Tensor = self.head(x)
+        return logits
+
+
+def build(name: str, front: nn.Module, shape: Shape, num_classes: int, widths: Sequence[int]) -> nn.Module:
+    """Return the arena's network of some widths around a neuron.
+
+    Parameters
+    ----------
+    name : str
+        A key of `NEURONS`.
+    front : nn.Module
+        The first layer.
+    shape : (int, int, int)
+        Of an image.
+    num_classes : int
+        Logits.
+    widths : sequence of int
+        Units of the hidden layers.
+
+    Returns
+    -------
+    nn.Module
+        Fresh weights from torch's global generator.
+
+    Raises
+    ------
+    ValueError
+        If there is no such neuron.
+    """
+    if name not in NEURONS:
+        raise ValueError(f"neuron is {name!r}; allowed are {', '.join(NEURONS)}")
+    neuron, activation = NEURONS[name], NEURONS[name].activation
+    if name in _LEARNED:
+        shared = activation(max(widths))
+        activation = lambda units: shared  # noqa: E731
+    channels, height, width = shape
+    model: nn.Module = ArenaMLP(front, channels * height * width, num_classes, widths, activation, neuron.arity)
+    if neuron.convert is not None:
+        model = neuron.convert(model, torch.zeros(1, *shape))
+    if neuron.arr:
+        attach_arr(model, "activations.*", num_classes, shape, weight=neuron.arr)
+    return model
+
+
+@cache
+def _widths(name: str, shape: Shape, num_classes: int, profile: tuple[int, ...]) -> tuple[int, ...]:
+    """The widths with which a neuron's network has as many parameters as GELU's with those of the profile."""
+
+    def parameters(name: str, widths: Sequence[int]) -> int:
+        with torch.random.fork_rng(devices=[]):
+            return sum(p.numel() for p in build(name, nn.Identity(), shape, num_classes, widths).parameters())
+
+    return equal_widths(profile, partial(parameters, name), parameters("gelu", profile))
+
+
+def _fit(job: Job) -> Fitted:
+    settings, neuron = settings_of(job), job.case["neuron"]
+    splits = splits_of(job)
+    front = Standardise(*channel_statistics(splits.train))
+    splits = splits.to(settings["device"])
+    channels, height, width = splits.train.inputs.shape[1:]
+    shape, classes = (channels, height, width), splits.num_classes
+    widths = _widths(neuron, shape, classes, tuple(settings["widths"]))
+    torch.manual_seed(job.seed)
+    model = build(neuron, front, shape, classes, widths).to(settings["device"])
+    arr = getattr(model, "arr", None)
+
+    def loss(logits: Tensor, targets: Tensor) -> Tensor:
+        task = F.cross_entropy(logits, targets)
+        return task + arr.loss(targets) if isinstance(arr, AttachedARR) else task
+
+    train(
+        model,
+        splits.train,
+        epochs=settings["epochs"],
+        learning_rate=job.rate,
+        batch_size=settings["batch_size"],
+        weight_decay=settings["weight_decay"],
+        decay="kernels",
+        seed=job.seed,
+        schedule=warm_up(settings["warm_up"], linear),
+        loss=loss,
+        optimiser="adamw",
+        precision=settings["precision"],
+        compiled=settings["compiled"],
+    )
+    return Fitted(model, splits)
+
+
+def _measure(job: Job) -> list[Row]:
+    fitted = _fit(job)
+    model, (training, test) = fitted.model, (fitted.splits.train, fitted.splits.test)
+    logits = predict(model, test.inputs)
+    features, _ = last_features(model, training.inputs)
+    noisy = test.subset(torch.arange(min(job.settings["noisy"], len(test)), device=test.targets.device))
+    cost = count(model, test.inputs.shape[1:])
+    return [
+        {
+            "accuracy": float((logits.argmax(1) == test.targets).double().mean()),
+            "loss": float(F.cross_entropy(logits, test.targets)),
+            "calibration_error": calibration_error(logits, test.targets),
+            "collapse": neural_collapse(features, training.targets),
+            **noises(model, noisy, job.seed),
+            **learned(model),
+            "parameters": cost.parameters,
+            "flops": cost.flops,
+        }
+    ]
+
+
+def _cases(settings: Mapping[str, Any]) -> list[Case]:
+    return grid(neuron=settings["competitors"])
+
+
+_LAPTOP: dict[str, Any] = {
+    "dataset": "mnist",
+    "standardise": "none",
+    "validation": 0,
+    "train_size": 10_000,
+    "tuning": {"epochs": 5, "validation": 0.1},
+    "widths": [128, 128, 128],
+    "epochs": 15,
+    "batch_size": 100,
+    "weight_decay": 0.05,
+    "warm_up": 0.2,
+    "precision": "float32",
+    "compiled": False,
+    "device": "cpu",
+    "noisy": 2000,
+    "learning_rates": [3e-3, 1e-2, 3e-2],
+    "tuning_seeds": [1000, 1001],
+    "seeds": 30,
+    "competitors": list(NEURONS),
+}
+_FULL: dict[str, Any] = {
+    **_LAPTOP,
+    "train_size": None,
+    "precision": "bfloat16",
+    "compiled": True,
+    "device": "cuda",
+}
+# To see that all kinds of entrance run. Few steps at a low rate: processors differ little.
+_SMOKE: dict[str, Any] = {
+    **_LAPTOP,
+    "dataset": "digits",
+    "tuning": {"epochs": 1, "validation": 0.2},
+    "widths": [32, 32, 32],
+    "epochs": 3,
+    "train_size": 400,
+    "batch_size": 50,
+    "noisy": 100,
+    "learning_rates": [3e-4, 1e-3],
+    "tuning_seeds": [1000],
+    "seeds": 2,
+    "competitors": ["gelu", "la_silu", "dnrt", "dac", "multibias", "maxout", "one_argument", "two_arguments"],
+}
+
+register(
+    Experiment(
+        name="together-mlp",
+        mechanism="together",
+        description="Every neuron in one perceptron of equal size on 10,000 images of MNIST",
+        presets={
+            "smoke": _SMOKE,
+            "pilot": {**_LAPTOP, "seeds": 5, "competitors": ["gelu", "relu"]},
+            "laptop": _LAPTOP,
+            "full": _FULL,
+        },
+        cases=_cases,
+        validate=partial(validation_accuracy, _fit),
+        measure=_measure,
+        columns=(
+            "accuracy",
+            "loss",
+            "calibration_error",
+            "collapse",
+            "accuracy_std_0.3",
+            "accuracy_mean_0.4",
+            "parameters",
+            "flops",
+        ),
+        # One noisy image of 100.
+        tolerance=0.011,
+    )
+)

@@ -1,0 +1,160 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from companion import RAA, DACLinear, LASiLU, MultiArgument, MultiBias, count
+from companion.experiments import Job, get
+from companion.study.together import mlp, neurons
+from companion.study.together.mlp import LAYERS, NEURONS, build
+from companion.training import evaluate, parameter_groups
+from tests.experiments.committed import assert_current, committed
+from tests.together import together
+
+SHAPE, CLASSES, WIDTHS = (1, 8, 8), 10, (32, 32, 32)
+KEYS = {
+    "together-mlp": {
+        "neuron",
+        "seed",
+        "learning_rate",
+        *("accuracy", "loss", "calibration_error", "collapse", "parameters", "flops"),
+        *(f"accuracy_std_{std}" for std in (0.05, 0.1, 0.15, 0.2, 0.3)),
+        *(f"accuracy_mean_{mean}" for mean in (-0.4, -0.2, -0.1, 0.1, 0.2, 0.4)),
+    }
+}
+
+
+def network(name, widths=WIDTHS):
+    torch.manual_seed(1)
+    return build(name, nn.Identity(), SHAPE, CLASSES, widths)
+
+
+def job_of(preset, stage, neuron, rate=1e-3, **changes):
+    settings = {**get("together-mlp").settings(preset), **changes}
+    return Job("together-mlp", stage, {"neuron": neuron}, settings, 0, rate)
+
+
+def kinds(model, kind):
+    return sum(isinstance(module, kind) for module in model.modules())
+
+
+def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
+    result = results["together-mlp"]
+    assert len(result["rows"]) == len(result["settings"]["competitors"]) * len(result["seeds"])
+    for row in result["rows"]:
+        assert row.keys() >= KEYS["together-mlp"]
+
+
+@pytest.mark.parametrize("name", committed("together-mlp"))
+def test_committed_results_are_what_this_code_gives(results, name):
+    assert_current(name, results)
+
+
+def test_all_neurons_of_the_convolutional_arena_and_the_learned_ones_in_every_layer():
+    assert {*neurons.NEURONS} - {*NEURONS} == {"two_arguments_last"}
+    assert {*NEURONS} - {*neurons.NEURONS} == {"one_argument", "two_arguments"}
+    assert get("together-mlp").presets["laptop"]["competitors"] == [*NEURONS]
+
+
+@together("name, kind, times", [
+    ("gelu", nn.GELU, LAYERS),
+    ("raa", RAA, LAYERS),
+    ("la_silu", LASiLU, LAYERS),
+    ("maxout", neurons.Maxout, LAYERS),
+    # the first layer has no activation before it
+    ("dac", DACLinear, LAYERS),
+    ("dac", nn.ReLU, 0),
+    ("multibias", MultiBias, LAYERS),
+])  # fmt: skip
+def test_a_neuron_stands_in_every_layer(name, kind, times):
+    assert kinds(network(name), kind) == times
+
+
+@together("name, arity", [("one_argument", 1), ("two_arguments", 2)])
+def test_all_units_of_all_layers_share_one_learned_function(name, arity):
+    model = network(name)
+    assert len(model.activations) == LAYERS
+    assert {id(activation) for activation in model.activations} == {id(model.activations[0])}
+    assert isinstance(model.activations[0], MultiArgument)
+    assert [linear.out_features for linear in model.linears] == [arity * width for width in WIDTHS]
+
+
+@together("name", NEURONS)
+def test_every_network_has_as_many_parameters_as_gelus(name):
+    widths = mlp._widths(name, SHAPE, CLASSES, (64, 64, 64))
+    own, base = count(network(name, widths), SHAPE), count(network("gelu", (64, 64, 64)), SHAPE)
+    assert abs(own.parameters - base.parameters) <= 0.01 * base.parameters
+    assert own.unknown == ()
+
+
+@together("name", NEURONS)
+def test_every_parameter_learns(name):
+    model = network(name)
+    targets = torch.arange(20) % CLASSES
+    loss = F.cross_entropy(model(torch.rand(20, *SHAPE)), targets)
+    (loss + model.arr.loss(targets) if hasattr(model, "arr") else loss).backward()
+    still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert still == []
+    assert sum(len(group["params"]) for group in parameter_groups(model, 1e-3, "kernels")) == len(
+        list(model.parameters())
+    )
+
+
+@together("name", ["aglu", "dnrt"])
+def test_networks_of_equal_widths_begin_with_equal_weights(name):
+    gelu, other = network("gelu"), network(name)
+    for one, another in zip([*gelu.linears, gelu.head], [*other.linears, other.head], strict=True):
+        assert torch.equal(one.weight, another.weight)
+
+
+def test_looking_for_widths_draws_nothing():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    mlp._widths("maxout", SHAPE, CLASSES, (48, 48, 48))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_unknown_neuron_is_refused():
+    with pytest.raises(ValueError, match=r"neuron is 'two_arguments_last'; allowed are gelu, relu"):
+        network("two_arguments_last")
+
+
+def test_tuning_is_a_third_of_the_schedule_and_sees_no_test_image():
+    settings = get("together-mlp").presets["laptop"]
+    assert 3 * settings["tuning"]["epochs"] == settings["epochs"]
+    short = {"epochs": 1, "tuning": {**settings["tuning"], "epochs": 1}}
+    changes = {"dataset": "digits", "train_size": None, **short}
+    splits = {stage: mlp._fit(job_of("laptop", stage, "gelu", **changes)).splits for stage in ("tuning", "evaluation")}
+    assert {stage: (len(s.train), len(s.validation)) for stage, s in splits.items()} == {
+        "tuning": (1212, 135),
+        "evaluation": (1347, 0),
+    }
+
+
+def test_the_network_learns():
+    fitted = mlp._fit(job_of("smoke", "evaluation", "relu", rate=1e-2, epochs=5, train_size=1300))
+    assert evaluate(fitted.model, fitted.splits.test).accuracy > 0.9
+
+
+def test_arr_is_part_of_the_loss():
+    with_arr, without = (mlp._fit(job_of("smoke", "evaluation", name, epochs=1)) for name in ("arr", "gelu"))
+    assert not torch.equal(with_arr.model.linears[0].weight, without.model.linears[0].weight)
+
+
+def test_the_presets_differ_in_size_alone():
+    presets = get("together-mlp").presets
+    differing = {
+        name: {key for key in preset if preset[key] != presets["laptop"][key]} for name, preset in presets.items()
+    }
+    assert differing["pilot"] == {"seeds", "competitors"}
+    assert differing["full"] == {"train_size", "precision", "compiled", "device"}
+
+
+# Every kind of entrance: as it is, with a parameter, by hooks, by another graph, with a shared function.
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("neuron", ["la_silu", "aglu", "dnrt", "dac", "multibias", "two_arguments"])
+def test_the_full_preset_compiles_every_neuron_in_one_graph(neuron):
+    changes = {"dataset": "digits", "widths": [32, 32, 32], "train_size": 130, "epochs": 1, "batch_size": 64}
+    fitted = mlp._fit(job_of("full", "evaluation", neuron, device="cpu", **changes))
+    assert all(parameter.isfinite().all() for parameter in fitted.model.parameters())
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
