@@ -1,6 +1,10 @@
 """Arenas: one network, one data set, one recipe, every neuron.
 
-Each arena is a module that registers its experiments: ``experiments`` the convolutional one, and those named here.
+The convolutional arena is in ``experiments``. Every other one is a module with an ``EXPERIMENT``, and is named here.
 """
 
-from companion.study.together import mlp as mlp
+from companion.experiments import register
+from companion.study.together import mlp
+
+for arena in (mlp,):
+    register(arena.EXPERIMENT)

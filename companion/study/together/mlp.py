@@ -18,6 +18,9 @@ over all units of a layer, as published.
 
 *Power*: `SMALLEST_DIFFERENCE` was written first. The preset "pilot" is five seeds of GELU and ReLU.
 
+*Cost* of "laptop" on one core: a training takes 4 seconds with GELU, 12 with DAC, 35 to 45 with a learned function; all of
+it, tuning and thirty seeds, about two hours.
+
 *Precision*: float32 in all rows of "laptop"; bfloat16 under autocast in all rows of "full", for a GPU, which has all
 60,000 images.
 
@@ -38,7 +41,7 @@ from torch.nn import functional as F
 from companion import MultiArgument, attach_arr, count
 from companion.datasets import channel_statistics
 from companion.dnrt.attachment import AttachedARR
-from companion.experiments import Case, Experiment, Job, Row, grid, register
+from companion.experiments import Case, Experiment, Job, Row, grid
 from companion.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
 from companion.models import Standardise
 from companion.models.initialisation import initialise
@@ -48,7 +51,7 @@ from companion.study.together.neurons import Neuron
 from companion.study.together.sizes import equal_widths
 from companion.training import linear, predict, train, warm_up
 
-__all__ = ["NEURONS", "SMALLEST_DIFFERENCE", "ArenaMLP", "build"]
+__all__ = ["EXPERIMENT", "NEURONS", "SMALLEST_DIFFERENCE", "ArenaMLP", "build"]
 
 SMALLEST_DIFFERENCE = 0.002
 """Of accuracies: a fifteenth of the three per cent that such a network gets wrong. Smaller ones do not matter."""
@@ -271,37 +274,35 @@ _SMOKE: dict[str, Any] = {
     "train_size": 400,
     "batch_size": 50,
     "noisy": 100,
-    "learning_rates": [3e-4, 1e-3],
+    "learning_rates": [1e-3],
     "tuning_seeds": [1000],
     "seeds": 2,
-    "competitors": ["gelu", "la_silu", "dnrt", "dac", "multibias", "maxout", "one_argument", "two_arguments"],
+    "competitors": ["gelu", "la_silu", "dnrt", "dac", "multibias", "maxout", "two_arguments"],
 }
 
-register(
-    Experiment(
-        name="together-mlp",
-        mechanism="together",
-        description="Every neuron in one perceptron of equal size on 10,000 images of MNIST",
-        presets={
-            "smoke": _SMOKE,
-            "pilot": {**_LAPTOP, "seeds": 5, "competitors": ["gelu", "relu"]},
-            "laptop": _LAPTOP,
-            "full": _FULL,
-        },
-        cases=_cases,
-        validate=partial(validation_accuracy, _fit),
-        measure=_measure,
-        columns=(
-            "accuracy",
-            "loss",
-            "calibration_error",
-            "collapse",
-            "accuracy_std_0.3",
-            "accuracy_mean_0.4",
-            "parameters",
-            "flops",
-        ),
-        # One noisy image of 100.
-        tolerance=0.011,
-    )
+EXPERIMENT = Experiment(
+    name="together-mlp",
+    mechanism="together",
+    description="Every neuron in one perceptron of equal size on 10,000 images of MNIST",
+    presets={
+        "smoke": _SMOKE,
+        "pilot": {**_LAPTOP, "seeds": 5, "competitors": ["gelu", "relu"]},
+        "laptop": _LAPTOP,
+        "full": _FULL,
+    },
+    cases=_cases,
+    validate=partial(validation_accuracy, _fit),
+    measure=_measure,
+    columns=(
+        "accuracy",
+        "loss",
+        "calibration_error",
+        "collapse",
+        "accuracy_std_0.3",
+        "accuracy_mean_0.4",
+        "parameters",
+        "flops",
+    ),
+    # One noisy image of 100.
+    tolerance=0.011,
 )
