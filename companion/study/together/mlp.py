@@ -18,8 +18,8 @@ over all units of a layer, as published.
 
 *Power*: `SMALLEST_DIFFERENCE` was written first. The preset "pilot" is five seeds of GELU and ReLU.
 
-*Cost* of "laptop" on one core: a training takes 4 seconds with GELU, 12 with DAC, 35 to 45 with a learned function; all of
-it, tuning and thirty seeds, about two hours.
+*Cost* of "laptop" on one core: a training takes 4 seconds with GELU, 12 with DAC, 35 to 45 with a learned function; all
+of it, tuning and thirty seeds, about two hours.
 
 *Precision*: float32 in all rows of "laptop"; bfloat16 under autocast in all rows of "full", for a GPU, which has all
 60,000 images.
