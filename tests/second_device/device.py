@@ -287,13 +287,30 @@ def _indices(index: Tensor | None) -> list[Tensor | None]:
 def register() -> None:
     """Make the device known to this process."""
     _setup_privateuseone_for_python_backend(NAME)
+    getattr(torch, NAME).get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
     fallback = torch.library.Library("_", "IMPL")
     fallback.fallback(lambda func, *args, **kwargs: _compute(func, args, kwargs), "PrivateUse1")
     # torch.tensor(…, device="elsewhere") copies where no subclass is looked at, and wants this operator by its name.
     copies = torch.library.Library("aten", "IMPL")
     copies.impl("copy_", lambda *args: _compute(aten.copy_.default, args, {}), "PrivateUse1")
-    _libraries.extend((fallback, copies))
+    _libraries.extend((fallback, copies, *_autocast()))
     torch.Generator = Generator  # type: ignore[misc]
+
+
+def _autocast() -> tuple[torch.library.Library, torch.library.Library]:
+    """Under autocast convolutions, linear layers and prelu compute in its precision; all else as it is given."""
+    key = torch._C.DispatchKey.AutocastPrivateUse1
+    fallback, lower = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
+    fallback.fallback(torch.library.fallthrough_kernel, key.name)
+    for operator in (aten.conv2d.default, aten.linear.default, aten.prelu.default):
+
+        def compute(*args: Any, operator: Any = operator) -> Any:
+            dtype = torch.get_autocast_dtype(NAME)
+            with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+                return operator(*(arg.to(dtype) if isinstance(arg, Tensor) else arg for arg in args))
+
+        lower.impl(operator.name().removesuffix(".default"), compute, key.name)
+    return fallback, lower
 
 
 #: What is registered holds as long as these live.

@@ -25,6 +25,9 @@ from companion.dnrt import experiments as dnrt
 from companion.experiments import Case, Experiment, Job, classification, experiments
 from companion.layeract import experiments as layeract
 from companion.multi_argument import experiments as multi_argument
+from companion.study.together import experiments as arenas
+from companion.study.together import measures as together
+from companion.study.together.corruptions import CIFAR_C
 from tests.second_device import device
 
 FULL = {each.name: each for each in experiments() if "full" in each.presets}
@@ -65,9 +68,11 @@ def invent(patch: pytest.MonkeyPatch, train: int, test: dict[str, int], classes:
 
 
 def jobs(experiment: Experiment, cases: Callable[[list[Case]], list[Case]], **changes: object) -> list[Job]:
-    """The full preset on the second device, each epoch of two steps."""
+    """The full preset on the second device, each epoch of two steps, in eager."""
     settings: dict[str, Any] = {**experiment.presets["full"], "device": device.NAME, "epochs": 1, "map_steps": 2}
     _, rates, _ = (settings.pop(key) for key in ("seeds", "learning_rates", "tuning_seeds"))
+    if "compiled" in settings:  # for this device nobody compiles
+        settings["compiled"] = False
     settings |= changes
     return [
         Job(experiment.name, "evaluation", case, settings, 0, rates[0]) for case in cases(experiment.cases(settings))
@@ -124,6 +129,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(multi_argument, "projected_gradient", two_steps)
     monkeypatch.setattr(multi_argument, "_STEPS", (0, 1, 2))
+    for name in ("DEVIATIONS", "MEANS"):
+        monkeypatch.setattr(together, name, getattr(together, name)[:1])
+    monkeypatch.setattr(together, "CIFAR_C", {name: CIFAR_C[name] for name in ("gaussian_noise", "contrast")})
+    monkeypatch.setattr(together, "_STEPS", 2)
 
 
 @pytest.mark.parametrize("name", FULL)
@@ -134,6 +143,8 @@ def test_what_is_measured_does_not_mix_devices(
     smaller: dict[str, Any] = {"hidden": (4, 6, 6, 6), "attacked": 3}
     if FULL[name].presets["full"].get("network") == "vit_tiny":
         smaller["network"] = "vit_64x4"
+    if "widths" in FULL[name].presets["full"]:
+        smaller["widths"] = (16, 32, 32)
     experiment = FULL[name]
     chosen = jobs(experiment, every) if every_case else jobs(experiment, different, **smaller)
     measure(experiment, [replace(job, settings={**job.settings, "batch_size": 2}) for job in chosen])
@@ -166,7 +177,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
             after_epoch(1)
         return [0.0]
 
-    for module in (classification, dac, multi_argument):
+    for module in (classification, dac, multi_argument, arenas):
         monkeypatch.setattr(module, "train", no_training)
 
 
