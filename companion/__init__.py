@@ -16,7 +16,7 @@ from companion.dnrt.layers import ARR, RAA
 from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
 from companion.multi_argument.layers import MultiArgument, Quadratic
 from companion.operator import backend
-from companion.surgery import replace_activations, restore_activations
+from companion.surgery import replace_activations, restore_activations, to_units
 from companion.training import parameter_groups
 
 __version__ = "0.1.0"
@@ -48,5 +48,6 @@ __all__ = [
     "restore_activations",
     "to_dac",
     "to_multibias",
+    "to_units",
     "warmup",
 ]
