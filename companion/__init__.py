@@ -16,6 +16,7 @@ from companion.dnrt.layers import ARR, RAA
 from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
 from companion.multi_argument.layers import MultiArgument, Quadratic
 from companion.operator import backend
+from companion.rethinking import extra_loss, rethink, undo
 from companion.surgery import replace_activations, restore_activations, to_units
 from companion.training import parameter_groups
 
@@ -42,12 +43,15 @@ __all__ = [
     "backend",
     "count",
     "detach_arr",
+    "extra_loss",
     "functional",
     "parameter_groups",
     "replace_activations",
     "restore_activations",
+    "rethink",
     "to_dac",
     "to_multibias",
     "to_units",
+    "undo",
     "warmup",
 ]

@@ -25,11 +25,11 @@ LEVELS = (
     ("cuda.exercise",),
     ("analysis", "corruptions", "datasets", "exercises", "models", "page", "plotting", "rehearsal", "results"),
     ("gated", "ground"),
-    ("baselines", "claims", "counting", "surgery", "training"),
+    ("baselines", "claims", "counting", "neurons", "surgery", "training"),
     ("experiments",),
     ("bench",),
     ROOMS,
-    ("functional",),
+    ("functional", "rethinking"),
     ("",),  # the package itself
     ("study",),
     ("doctor",),

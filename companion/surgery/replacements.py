@@ -24,7 +24,7 @@ from companion.surgery.layouts import Seen, look
 from companion.surgery.places import holds, part, places
 from companion.surgery.report import alike, parameters
 
-__all__ = ["Make", "Replaced", "put", "put_class", "replace_activations", "restore_activations", "rule_of"]
+__all__ = ["Make", "Replaced", "copy_of", "put", "put_class", "replace_activations", "restore_activations", "rule_of"]
 
 Key = type[nn.Module] | str
 Make = Callable[..., nn.Module] | str
@@ -138,7 +138,7 @@ def replace_activations(
     if inplace and rules.of("", model):
         raise ValueError("inplace: the model is itself the activation; replace it by the new one, or let it be copied")
     before = parameters(model)
-    target = model if inplace else _copied(model)
+    target = model if inplace else copy_of(model)
     report = Replaced()
     if "replaced" in vars(target):  # of a replacement before this one
         report._undo.append(functools.partial(_put_report, report=vars(target)["replaced"]))
@@ -207,7 +207,7 @@ def _undo(model: nn.Module, report: Replaced) -> None:
         report._undo.pop()(model)
 
 
-def _copied(model: nn.Module) -> nn.Module:
+def copy_of(model: nn.Module) -> nn.Module:
     """A copy; torch's own of a transformer's decoder layer forgets an activation that is a module."""
     new = copy.deepcopy(model)
     for name, module in model.named_modules():
