@@ -173,6 +173,11 @@ def test_the_report_says_what_stands_where_and_what_it_costs() -> None:
     ]
 
 
+def test_what_a_neuron_calls_itself_is_no_activation_that_stays() -> None:
+    report = str(companion.rethink(SmallNet(), "norm+geglu", (2, 4, 4)).rethought)
+    assert "called as a function" not in report
+
+
 @pytest.mark.parametrize(
     ("neurons", "words"),
     [

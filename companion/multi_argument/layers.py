@@ -56,7 +56,8 @@ class MultiArgument(nn.Module):
     Shape
     -----
     Input of floating dtype with n · units elements along ``dim``, output with one for each unit. So it does not stand
-    where an activation of one argument stood: :func:`companion.replace_activations` refuses it but for an arity of 1.
+    where an activation of one argument stood: :func:`companion.to_units` widens the layers before it, and
+    :func:`companion.replace_activations` refuses it but for an arity of 1.
     Chapter: *Multi-argument neurons* (``book/mechanisms/multi-argument``).
 
     References

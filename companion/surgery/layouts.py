@@ -68,10 +68,15 @@ class _Functions(TorchFunctionMode):
         called = FUNCTIONS.get(func, FUNCTIONS.get(getattr(func, "__name__", "")))
         # of a parameter it is no activation, but the way to a positive number
         x = args[0] if args else (kwargs or {}).get("input")
-        inside = isinstance(module, Called) or kind_of(module) is not None
+        inside = isinstance(module, Called) or kind_of(module) is not None or _is_ours(module)
         if called and not inside and not isinstance(x, nn.Parameter):
             self.seen.functions[name].add(called)
         return func(*args, **(kwargs or {}))
+
+
+def _is_ours(module: nn.Module) -> bool:
+    """Whether a module is one of the book's own, and no network of it."""
+    return type(module).__module__.startswith("companion.") and next(module.children(), None) is None
 
 
 def look(model: nn.Module, example: Example) -> Seen:

@@ -10,14 +10,25 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import companion
-from companion import rethinking
+from companion import rethinking, rooms
 from companion.activations import is_elementwise
 from companion.baselines import PReLU
-from companion.neurons import Neuron, declared, of_module, units_of
+from companion.neurons import Neuron, controls, declared, of_module, units_of
 from tests.neurons.networks import CLASSES, SmallNet
 from tests.together import together
 
 ACTIVATIONS = [neuron for neuron in declared().values() if neuron.acts in ("unit", "gate")]
+
+
+def test_every_room_declares_its_neurons_and_no_name_is_there_twice() -> None:
+    rooms_of = rooms.modules("neuron")
+    assert [*rooms_of] == [*rooms.ROOMS]
+    names = [neuron.name for module in (*rooms_of.values(), controls) for neuron in module.NEURONS]
+    assert sorted(names) == sorted(declared())
+
+
+def test_the_docstring_of_rethink_names_every_neuron() -> None:
+    assert [name for name in declared() if f'"{name}"' not in str(companion.rethink.__doc__)] == []
 
 
 def put_in(neuron: Neuron) -> nn.Module:

@@ -8,7 +8,8 @@ import inspect
 import pytest
 import torch
 import torchvision
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from companion import AGLU, RAA, replace_activations, restore_activations
 from tests.together import together
@@ -31,6 +32,31 @@ def test_activations_are_replaced_where_they_are() -> None:
         match=r"ResNet holds no GELU to replace; no replacement of ReLU is given \(9\): relu, layer1\.0\.relu, .*, …",
     ):
         replace_activations(model, {nn.GELU: AGLU})
+
+
+class WithSettings(nn.Module):
+    """Calls a function with a setting of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.act = nn.Linear(3, 4), nn.LeakyReLU(0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Activate twice."""
+        return F.leaky_relu(self.act(self.layer(x)), 0.7)
+
+
+def test_what_replaces_an_activation_may_ask_for_it_and_knows_its_settings() -> None:
+    model, x = WithSettings(), torch.randn(5, 3)
+    new = replace_activations(
+        model, {"leaky_relu": lambda old, channels: nn.Sequential(nn.LayerNorm(channels), old)}, (3,)
+    )
+    expected = F.leaky_relu(F.layer_norm(F.leaky_relu(F.layer_norm(model.layer(x), (4,)), 0.3), (4,)), 0.7)
+    torch.testing.assert_close(new(x), expected)
+    assert torch.equal(restore_activations(new)(x), model(x))
+    # no example is wanted for it
+    kept = replace_activations(model, {"leaky_relu": lambda old: old})
+    assert torch.equal(kept(x), model(x))
 
 
 # --- one object in several places --------------------------------------------------------------------------------
