@@ -264,7 +264,7 @@ def test_every_named_activation_moves(activation: type[nn.Module]) -> None:
     assert_same(converted, model, torch.randn(5, 4).double())
 
 
-@pytest.mark.parametrize("activation", [nn.LeakyReLU(0.2), nn.ELU(2.0), nn.GELU("tanh"), nn.PReLU(), AGLU(), nn.Mish()])
+@pytest.mark.parametrize("activation", [nn.LeakyReLU(0.2), nn.ELU(2.0), nn.GELU("tanh"), nn.PReLU(), AGLU(3), nn.CELU()])
 def test_other_activations_stay(activation: nn.Module) -> None:
     model = nn.Sequential(nn.Linear(4, 3), activation, nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     assert kinds(to_dac(model), DACLinear) == ["4"]
@@ -785,9 +785,12 @@ def between(activation: nn.Module, last: nn.Module | None = None) -> nn.Module:
             models.SmallCNN(3, 10),
             "ReLU before avg_pool2d: activations.0, activations.1; stays, ReLU before mean: activat",
         ),
-        (models.SmallCNN(3, 10, activation=AGLU), "AGLU has parameters of its own: activations.0, activations.1, acti"),
+        (
+            models.SmallCNN(3, 10, activation=AGLU),
+            "AGLU before avg_pool2d: activations.0, activations.1; stays, AGLU before mean: activat",
+        ),
         (models.SmallCNN(3, 10, activation=LASiLU), "LASiLU is not elementwise: activations.0, activations.1, activat"),
-        (between(AGLU()), "AGLU has parameters of its own: 1"),
+        (between(AGLU(6)), "AGLU is not elementwise: 1"),
         (between(RAA(6)), "RAA is not elementwise: 1"),
         (between(nn.PReLU()), "PReLU has parameters of its own: 1"),
         (between(nn.LeakyReLU(0.2)), "LeakyReLU has no DAC form: 1"),
@@ -826,7 +829,7 @@ def test_what_is_in_the_way_is_said(model: nn.Module, said: str) -> None:
         (
             lambda: (nn.Sequential(nn.Conv2d(3, 8, 3), SpatialChannelAttention(8, gate="apa")), 16),
             ["1.channel.expand"],
-            ["APA has parameters of its own"],
+            ["APA before mul", "APA before reshape"],
         ),
     ],
 )
