@@ -264,7 +264,9 @@ def test_every_named_activation_moves(activation: type[nn.Module]) -> None:
     assert_same(converted, model, torch.randn(5, 4).double())
 
 
-@pytest.mark.parametrize("activation", [nn.LeakyReLU(0.2), nn.ELU(2.0), nn.GELU("tanh"), nn.PReLU(), AGLU(3), nn.CELU()])
+@pytest.mark.parametrize(
+    "activation", [nn.LeakyReLU(0.2), nn.ELU(2.0), nn.GELU("tanh"), nn.PReLU(), AGLU(3), nn.CELU()]
+)
 def test_other_activations_stay(activation: nn.Module) -> None:
     model = nn.Sequential(nn.Linear(4, 3), activation, nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     assert kinds(to_dac(model), DACLinear) == ["4"]

@@ -137,6 +137,9 @@ def test_the_centre_loss_holds_what_the_head_sees_and_is_part_of_the_network() -
     assert attached.centre.centres.any()
     with pytest.raises(RuntimeError, match="got no response of 'head'"):
         attached.loss(target)
+    model.train()(x)
+    assert copy.deepcopy(model).centre.responses is None  # a copy of what has a graph is impossible
+    attached.loss(target)
     model.eval()(x)
     with pytest.raises(RuntimeError, match="got no response of 'head'"):
         attached.loss(target)
