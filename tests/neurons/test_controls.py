@@ -13,6 +13,7 @@ from torch.nn import functional as F
 import companion
 from companion.baselines import (
     GEGLU,
+    GLU,
     CentreLoss,
     ExtraLinear,
     GatedPair,
@@ -23,7 +24,6 @@ from companion.baselines import (
     normalisation,
 )
 from companion.neurons.centre import attach_centre
-from companion.neurons.controls import GLU
 from tests.neurons.networks import CLASSES, SmallNet
 
 
