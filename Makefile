@@ -91,13 +91,13 @@ pyenv = $(wildcard $(HOME)/.pyenv/versions/$(1).*/bin/python)
 	touch $@
 
 bench: $(READY)
-	$(BIN)/python -m companion.bench all
+	$(BIN)/python -m companion bench all
 
 claims: $(READY)
 	$(BIN)/python -m tests.claims.write
 
 results: $(READY)
-	$(BIN)/python -m companion.experiments promote
+	$(BIN)/python -m companion experiments promote
 	$(BIN)/python -m book._tools.execute
 
 zoo: $(READY)

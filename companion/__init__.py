@@ -8,16 +8,16 @@ from companion import functional
 from companion.apa.layers import AGLU, APA, ChannelAttention, SpatialAttention, SpatialChannelAttention
 from companion.baselines import GDN, MultiBias
 from companion.counting import count
-from companion.cuda.proof import warmup
 from companion.dac.conversion import to_dac, to_multibias
 from companion.dac.layers import DACConv2d, DACLinear
 from companion.dnrt.attachment import attach_arr, detach_arr
 from companion.dnrt.layers import ARR, RAA
 from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
 from companion.multi_argument.layers import MultiArgument, Quadratic
-from companion.operator import backend
+from companion.operators import backend
+from companion.proofs.verdicts import warmup
 from companion.surgery import replace_activations, restore_activations
-from companion.training import parameter_groups
+from companion.weight_decay import parameter_groups
 
 __version__ = "0.1.0"
 

@@ -50,13 +50,13 @@ def _doctor(arguments: Sequence[str]) -> int:
 
 
 def _bench(arguments: Sequence[str]) -> int:
-    from companion import bench
+    from companion.study import bench
 
     return bench.main(arguments)
 
 
 def _experiments(arguments: Sequence[str]) -> int:
-    from companion.experiments.__main__ import main as experiments
+    from companion.study.experiments.__main__ import main as experiments
 
     return experiments(arguments)
 

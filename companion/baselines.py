@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion.activations import ACTIVATIONS, check_elementwise
-from companion.operator import as_int, cast, check_floating, compute_dtype, where_else, without_autocast
+from companion.operators import as_int, cast, check_floating, compute_dtype, where_else, without_autocast
 
 __all__ = ["GDN", "ExtraLinear", "Gumbel", "MultiBias", "PReLU", "gumbel"]
 

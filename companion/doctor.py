@@ -14,7 +14,9 @@ import torch
 
 import companion
 from companion import simulator
-from companion.cuda import build, launch, proof
+from companion.cuda import build, launch
+from companion.operators import operators
+from companion.proofs import verdicts
 
 _PACKAGES = ("numpy", "torchvision", "triton", "sympy", "matplotlib", "cupy-cuda12x", "cupy-cuda13x")
 
@@ -42,7 +44,7 @@ def _version(name: str) -> str | None:
 
 def _works() -> Iterator[str]:
     if torch.cuda.is_available():
-        yield f"GPU: {proof.gpu_name('cuda')}, driver {proof.driver()}"
+        yield f"GPU: {verdicts.gpu_name('cuda')}, driver {verdicts.driver()}"
     else:
         yield "GPU: none that torch can use; plain torch computes"
     for what, works in (("CuPy", _cupy), ("NVRTC", _nvrtc)):
@@ -70,21 +72,21 @@ def _proved() -> Iterator[str]:
     if not torch.cuda.is_available():
         yield "nothing: there is no GPU on which a kernel could prove itself"
         return
-    for operator in proof.operators():
+    for operator in operators():
         for index in range(torch.cuda.device_count()):
             try:
-                verdict = proof.kept(operator, f"cuda:{index}")
+                verdict = verdicts.kept(operator, f"cuda:{index}")
             except build.CompileError as error:
                 yield f"{operator.name}: not possible ({_short(error)})"
                 continue
             except PermissionError as error:  # its message names a folder
-                yield f"{operator.name}: not possible ({proof.one_line(str(error))})"
+                yield f"{operator.name}: not possible ({verdicts.one_line(str(error))})"
                 continue
             if verdict is None:
                 said = 'not yet; python -c "import companion; companion.warmup()"'
             else:
                 said = f"yes, in {verdict.seconds:g} s" if verdict.holds else f"NO: {verdict.said}"
-            yield f"{operator.name} on {proof.gpu_name(f'cuda:{index}')}: {said}"
+            yield f"{operator.name} on {verdicts.gpu_name(f'cuda:{index}')}: {said}"
 
 
 if __name__ == "__main__":

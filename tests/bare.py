@@ -33,8 +33,9 @@ import torch  # noqa: E402, after the example: it must not need what was importe
 from torch import nn  # noqa: E402
 
 import companion  # noqa: E402
-from companion import plotting, simulator  # noqa: E402
+from companion import simulator  # noqa: E402
 from companion.__main__ import main  # noqa: E402
+from companion.study import plotting  # noqa: E402
 
 assert "site-packages" in str(companion.__file__), "this is not the wheel"
 

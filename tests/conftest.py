@@ -14,8 +14,8 @@ import companion
 from companion import simulator
 from companion.cuda import build
 from companion.cuda.launch import Kernels
-from companion.operator import COMPILES
-from tests.moving import Figure
+from companion.operators import COMPILES
+from tests.study.moving import Figure
 
 #: Programs of the lanes, for environments in which there is no pytest.
 collect_ignore = ["bare.py", "colab.py", "lanes.py"]
@@ -154,7 +154,7 @@ def traced(fresh_compiler: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """The results of the smoke presets of the experiments that a file of tests names in KEYS."""
-    from companion.experiments import get, run
+    from companion.study.experiments import get, run
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COMPANION_RUNS", str(tmp_path_factory.mktemp("runs")))

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from companion.cuda import proof
-from companion.experiments import provenance
+from companion.proofs import verdicts
+from companion.study.experiments import provenance
 from tests import lanes
 from tests.lanes import Step, module
 
@@ -26,10 +26,10 @@ LIMIT = 2 * 3600.0
 #: Kernels that are computed by plain torch, because they did not prove themselves, are no success.
 PROOF = """
 import companion
-from companion.cuda import proof
+from companion.proofs import verdicts
 companion.warmup()
-place = proof.place_of(proof.torch.device("cuda"))
-verdicts = {operator.name: proof.known(operator, place) for operator in proof.operators()}
+place = verdicts.place_of(verdicts.torch.device("cuda"))
+verdicts = {operator.name: verdicts.known(operator, place) for operator in operators()}
 for name, verdict in verdicts.items():
     print(f"{name}: {'proved' if verdict.holds else verdict.said} ({verdict.seconds:.0f} s)")
 raise SystemExit(not all(verdict.holds for verdict in verdicts.values()))
@@ -59,7 +59,7 @@ def steps() -> list[Step]:
 
 def machine() -> dict[str, Any]:
     """What computed: versions, models of the hardware, the driver."""
-    return provenance.environment("cuda") | {"driver": proof.driver()}
+    return provenance.environment("cuda") | {"driver": verdicts.driver()}
 
 
 def results(folder: Path, since: float) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def main(runs: Path = lanes.ROOT / "runs") -> int:
         print(f"\n=== {step.name} ===", flush=True)
         start = time.monotonic()
         status, why = lanes.run("gpu", step, LIMIT)
-        said = [proof.one_line(line) for line in why]
+        said = [verdicts.one_line(line) for line in why]
         ended.append({"step": step.name, "status": status, "seconds": round(time.monotonic() - start), "why": said})
     report = {"machine": machine(), "steps": ended, "results": results(runs, begun)}
     file = lanes.BUILD / "gpu.json"

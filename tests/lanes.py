@@ -145,14 +145,16 @@ def lanes(name: str) -> list[Step]:
         return [
             notebooks(plain()),
             Step("operators", tests(*on_torch, *OPERATORS, *ACCURACY), plain()),
-            Step("ledger", tests("tests/test_claims.py", "tests/claims"), plain()),
+            Step("ledger", tests("tests/study/test_claims.py", "tests/claims"), plain()),
             Step("two threads", tests(*on_torch, *OPERATORS), TWO_THREADS),
         ]
     if name == "oldest":
         command = (str(ROOT / ".venv-oldest/bin/python"), "-m", "pytest", "-n", JOBS, "-p", "no:cacheprovider")
-        # its compiler is too old: OLDEST_COMPILER in companion/operator.py
+        # its compiler is too old: OLDEST_COMPILER in companion/operators/choice.py
         options = ("-W", "ignore::DeprecationWarning", "-m", "not gpu and not compiler")
-        return [Step("operators", (*command, *options, *OPERATORS, *ACCURACY, "tests/test_operator.py"), ON_CPU)]
+        return [
+            Step("operators", (*command, *options, *OPERATORS, *ACCURACY, "tests/operators/test_operators.py"), ON_CPU)
+        ]
     if name == "wheel":
         empty = module("uv", "venv", "--quiet", "--clear", "--python", PYTHON, ".venv-wheel")
         return [

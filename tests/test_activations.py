@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import companion
 from companion.activations import ACTIVATIONS, PULL_BACKS, activated, check_activation, check_elementwise
-from tests.together import together
+from tests.cases import together
 
 
 @together("name", ACTIVATIONS)

@@ -4,8 +4,9 @@ from scipy import stats
 from torch import nn
 from torch.func import functional_call, vmap
 
-from companion import RAA, count, models, parameter_groups, replace_activations
+from companion import RAA, count, parameter_groups, replace_activations
 from companion.baselines import GDN, ExtraLinear, Gumbel, MultiBias, PReLU, gumbel
+from companion.study import models
 
 
 def test_it_is_the_gumbel_distribution_function():

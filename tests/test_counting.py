@@ -24,7 +24,6 @@ from companion import (
     MultiBias,
     count,
     counting,
-    models,
     replace_activations,
     to_dac,
     to_multibias,
@@ -32,8 +31,9 @@ from companion import (
 from companion.counting import conv2d_flops, linear_flops
 from companion.dac.costs import dac_conv2d_flops, dac_linear_flops
 from companion.functional import aglu, dac_conv2d, dac_linear, la_silu
-from companion.operator import overridable
-from tests.together import together
+from companion.operators import overridable
+from companion.study import models
+from tests.cases import together
 
 # --- one layer ---------------------------------------------------------------------------------------------------
 

@@ -1,39 +1,30 @@
-"""Nothing imports upwards, and no room imports another: the package is a floor, rooms on it, and what uses many."""
+"""The library never imports the study, and nothing imports upwards, in a circle, or from another mechanism's room."""
 
 from __future__ import annotations
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import companion
-from companion.rooms import ROOMS
-from tests.together import together
+from companion.rooms import CHAPTERS, ROOMS
+from tests.cases import together
 
 PACKAGE = Path(companion.__file__).parent
 
 #: From the bottom to the top. A name stands for a module, or for a package with all that is in it and not named itself.
-#: A module imports what is below it or on its own level; of a room, only what is below it and the room itself.
+#: A module imports what is below it or on its own level.
 LEVELS = (
-    ("rooms", "files", "extras"),
-    ("symbolic", "activations", "vocabulary"),
+    ("activations", "extras", "files", "rooms", "weight_decay"),
     ("simulator",),
     ("cuda",),
-    ("cuda.proof",),
-    ("operator",),
-    ("cuda.exercise",),
-    ("analysis", "corruptions", "datasets", "exercises", "models", "page", "plotting", "rehearsal", "results"),
-    ("gated", "ground"),
-    ("baselines", "claims", "counting", "surgery", "training"),
-    ("experiments",),
-    ("bench",),
+    ("operators",),
+    ("baselines", "counting", "proofs", "rehearsal", "surgery"),
     ROOMS,
-    ("functional",),
-    ("",),  # the package itself
-    ("study",),
-    ("doctor",),
-    ("__main__",),
+    ("functional", "", "doctor", "study"),  # "" is the package itself
+    (*(f"{room}.study" for room in ROOMS), *(f"study.{chapter}" for chapter in CHAPTERS), "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 
@@ -54,6 +45,11 @@ def listed(module: str) -> str:
     return module
 
 
+def of_the_study(module: str) -> bool:
+    """Whether a module is behind the second door, or opens both."""
+    return "study" in module.split(".") or module == "__main__"
+
+
 def imports(text: str) -> set[str]:
     """The package's modules that a source imports, wherever in it, for running or only for types."""
     found = set()
@@ -69,23 +65,43 @@ def imports(text: str) -> set[str]:
 
 
 def faults(module: str, text: str) -> list[str]:
-    """The imports of a module that go upwards, or to another room."""
+    """The imports of a module that go upwards, to the study from outside it, or to another room."""
     own = listed(module)
+    other_rooms = set(ROOMS) - {own.split(".")[0]} if own.split(".")[0] in ROOMS else set()
     return [
         f"{module} imports {imported}"
         for imported in sorted(imports(text))
-        if LEVEL[listed(imported)] > LEVEL[own] or (own in ROOMS and listed(imported) in set(ROOMS) - {own})
+        if LEVEL[listed(imported)] > LEVEL[own]
+        or (of_the_study(imported) and not of_the_study(module))
+        or imported.split(".")[0] in other_rooms
     ]
 
 
 def test_every_module_has_a_level() -> None:
     assert [module for module in MODULES if listed(module) not in LEVEL] == []
     assert [name for name in LEVEL if name not in MODULES] == []
+    assert len(LEVELS) <= 8
 
 
 @together("module", MODULES)
-def test_a_module_imports_only_from_below(module: str) -> None:
+def test_a_module_imports_only_what_it_may(module: str) -> None:
     assert faults(module, MODULES[module].read_text(encoding="utf-8")) == []
+
+
+def test_nothing_imports_in_a_circle() -> None:
+    graph = {module: imports(path.read_text(encoding="utf-8")) - {module} for module, path in MODULES.items()}
+    TopologicalSorter(graph).prepare()
+    graph["files"] = {"cuda.build"}
+    with pytest.raises(CycleError):
+        TopologicalSorter(graph).prepare()
+
+
+@together("module", [module for module in MODULES if not of_the_study(module)])
+def test_the_library_downloads_nothing(module: str) -> None:
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not {name.split(".")[0] for name in names} & {"http", "urllib", "zipfile", "requests"}
 
 
 @pytest.mark.parametrize(
@@ -96,12 +112,18 @@ def test_a_module_imports_only_from_below(module: str) -> None:
         ("dac.op", "import companion.apa", "dac.op imports apa"),
         ("dac.op", "def f():\n    from companion import doctor", "dac.op imports doctor"),
         ("dac.op", "from companion import count", "dac.op imports "),
+        (
+            "dac.study.formulas",
+            "from companion.apa.study import formulas",
+            "dac.study.formulas imports apa.study.formulas",
+        ),
+        ("doctor", "from companion.study import results", "doctor imports study.results"),
         ("baselines", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import companion.dac", "imports dac"),
         ("simulator.build", "from companion.cuda import build", "simulator.build imports cuda.build"),
-        ("cuda.proof", "from companion.operator import backend", "cuda.proof imports operator"),
+        ("operators.choice", "from companion.proofs import verdicts", "operators.choice imports proofs.verdicts"),
     ],
 )
-def test_an_import_upwards_or_of_another_room_is_found(module: str, planted: str, fault: str) -> None:
+def test_an_import_that_may_not_be_is_found(module: str, planted: str, fault: str) -> None:
     text = MODULES[module].read_text(encoding="utf-8")
     (found,) = faults(module, f"{text}\n{planted}\n")
     assert fault in found
@@ -109,4 +131,4 @@ def test_an_import_upwards_or_of_another_room_is_found(module: str, planted: str
 
 @pytest.mark.parametrize("module", ["dac.op", "counting"])
 def test_what_lies_below_may_be_imported(module: str) -> None:
-    assert faults(module, "from companion import operator, files\nfrom companion.cuda.launch import Kernels") == []
+    assert faults(module, "from companion import operators, files\nfrom companion.cuda.launch import Kernels") == []

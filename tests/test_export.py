@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import companion
+from tests.cases import together
 from tests.runtime import in_onnx_runtime
-from tests.together import together
 
 IMAGES = (3, 4, 6, 5)
 #: Not here: what is no layer of a network that is used, the loss ARR.

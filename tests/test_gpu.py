@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from companion.experiments import get, provenance
+from companion.study.experiments import get, provenance
 from tests import gpu, lanes
 from tests.lanes import Step
 

@@ -29,7 +29,8 @@ def test_importing_the_package_and_computing_bring_torch_and_nothing_heavy() -> 
     alone, *imported, with_torchs_own, with_ours = modules_after(
         "import torch",
         *("import companion", "import companion.functional", "from companion import AGLU, backend"),
-        "import companion.page; from companion.exercises import check; check('dnrt-2', companion.functional.raa)",
+        "import companion.study.page; from companion.study.exercises import check\n"
+        "check('dnrt-2', companion.functional.raa)",
         use.format("torch.nn.functional.silu", ""),
         use.format("companion.functional.aglu", ", 1.0, 1.0"),
     )

@@ -57,7 +57,7 @@ def tracked(pattern: str) -> set[str]:
 
 def test_the_wheel_holds_the_sources_of_the_kernels_and_of_the_simulator(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    wanted = {"companion/py.typed", "companion/experiments/result.schema.json"}
+    wanted = {"companion/py.typed", "companion/study/experiments/result.schema.json"}
     for pattern in ("companion/**/*.cu", "companion/**/*.cuh", "companion/**/*.h", "companion/**/*.cpp"):
         assert tracked(pattern)
         wanted |= tracked(pattern)
@@ -90,7 +90,7 @@ def test_unpacked_it_is_found_instead_of_the_checkout(unpacked: Path) -> None:
 
 def test_unpacked_it_finds_its_data_and_its_source(unpacked: Path) -> None:
     code = (
-        "from companion import results\n"
+        "from companion.study import results\n"
         "from companion.apa.kernel import KERNELS\n"
         "print(results.data_path(), len(results.names()), KERNELS.source)"
     )

@@ -23,8 +23,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import companion
-from companion import bench, files, functional, operator, simulator
+from companion import files, functional, operators, simulator
 from companion.simulator import build
+from companion.study import bench
 
 ROOT = Path(companion.__file__).parents[1]
 
@@ -99,7 +100,7 @@ def test_a_seed_gives_the_same_parameters_on_every_device() -> None:
 
 @pytest.mark.parametrize("device", ["mps", "meta", "cpu"])
 def test_autocast_is_asked_of_devices_that_know_it(device: str) -> None:
-    from companion.operator import without_autocast
+    from companion.operators import without_autocast
 
     with without_autocast(device):
         pass
@@ -161,7 +162,7 @@ def test_no_file_is_read_in_the_encoding_of_the_system() -> None:
     code = (
         "import torch, warnings\n"
         "warnings.filterwarnings('error', category=EncodingWarning, module='companion')\n"
-        "from companion import results\n"
+        "from companion.study import results\n"
         "from companion.cuda import build\n"
         "from companion.apa.kernel import KERNELS\n"
         "results.load(results.names()[0])\n"
@@ -180,5 +181,5 @@ def test_the_preface_says_what_the_code_demands() -> None:
     assert re.findall(r"PyTorch ([\d.]+) is the oldest that is tested", preface) == [
         line.removeprefix("torch>=") for line in project["dependencies"] if line.startswith("torch")
     ]
-    oldest = ".".join(map(str, operator.OLDEST_COMPILER))
+    oldest = ".".join(map(str, operators.OLDEST_COMPILER))
     assert re.findall(r"Under `torch.compile` it is ([\d.]+):", preface) == [oldest]

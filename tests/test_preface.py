@@ -14,13 +14,13 @@ import nbformat
 import pytest
 import yaml
 
-from companion import claims, datasets, results
-from companion.analysis import compare
-from companion.dac.experiments import changes
-from companion.dnrt.experiments import comparisons as of_responses
-from companion.layeract.experiments import comparisons as of_layers
-from companion.multi_argument.experiments import comparisons as of_arguments
+from companion.dac.study.experiments import changes
+from companion.dnrt.study.experiments import comparisons as of_responses
+from companion.layeract.study.experiments import comparisons as of_layers
+from companion.multi_argument.study.experiments import comparisons as of_arguments
 from companion.rooms import ROOMS
+from companion.study import claims, datasets, results
+from companion.study.analysis import compare
 from tests.cuda.machine_code import ARCHITECTURES
 from tests.sentences import Said, sentences
 

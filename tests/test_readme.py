@@ -16,9 +16,9 @@ from packaging.requirements import Requirement
 
 import companion
 from companion import simulator
-from companion.claims import ledger
 from companion.rooms import ROOMS
 from companion.simulator import build
+from companion.study.claims import ledger
 from tests import lanes
 from tests.cuda.machine_code import ARCHITECTURES
 from tests.sentences import Said, sentences
@@ -46,7 +46,7 @@ def folder_of(row: str) -> Path:
 
 def has_everything(room: str) -> bool:
     here = ROOT / "companion" / room
-    code = all((here / f"{name}.py").is_file() for name in ("formulas", "op", "layers", "experiments"))
+    code = all((here / f"{name}.py").is_file() for name in ("study/formulas", "op", "layers", "study/experiments"))
     code &= (ROOT / "data" / "claims" / f"{room}.json").is_file()
     return code and any(here.glob("*.cu")) and any((ROOT / "data" / "results").glob(f"{room.replace('_', '-')}-*.json"))
 
@@ -90,7 +90,11 @@ def test_what_contributing_names_is_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     files = set(re.findall(r"`((?:\w+/)*\w+\.(?:py|cuh?))`", text))
     assert len(files) > 15
-    places = [ROOT, *(ROOT / "companion" / where for where in ("", "cuda", "dnrt", "apa")), ROOT / "tests" / "dnrt"]
+    places = [
+        ROOT,
+        *(ROOT / "companion" / where for where in ("", "cuda", "dnrt", "dnrt/study", "apa")),
+        ROOT / "tests" / "dnrt",
+    ]
     assert [name for name in sorted(files) if not any((place / name).is_file() for place in places)] == []
 
 

@@ -34,13 +34,14 @@ def layers(module: ModuleType) -> dict[str, object]:
 
 
 def test_a_folder_with_formulas_is_a_room_and_every_room_has_a_folder() -> None:
-    assert sorted(rooms.ROOMS) == sorted(path.parent.name for path in PACKAGE.glob("*/formulas.py"))
+    assert sorted(rooms.ROOMS) == sorted(path.parent.parent.name for path in PACKAGE.glob("*/study/formulas.py"))
 
 
 def test_modules_are_those_of_the_rooms_that_have_one() -> None:
-    assert [*rooms.modules("formulas")] == [*rooms.ROOMS]
-    assert [*rooms.modules("constructions")] == ["dac"]
-    assert rooms.modules("nothing") == {}
+    assert [*rooms.studies("formulas")] == [*rooms.ROOMS]
+    assert set(rooms.studies("exercises")) >= {*rooms.ROOMS, "ground"}
+    assert [*rooms.studies("constructions")] == ["dac"]
+    assert rooms.modules("nothing") == rooms.studies("nothing") == {}
     for room, module in rooms.modules("op").items():
         assert module is importlib.import_module(f"companion.{room}.op")
 

@@ -3,7 +3,7 @@
 A formula that its page cites has a number: its label stands behind it, ``$$ (eq-apa-aglu)``. One that its page does not
 cite has only a name to link to: the same label on a line of its own before it, ``(eq-apa-aglu)=``.
 
-``python -m book._tools.formulas`` rewrites every labelled formula of every page from `companion.symbolic`.
+``python -m book._tools.formulas`` rewrites every labelled formula of every page from `companion.study.symbolic`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def pages() -> list[Path]:
 
 
 def _registered(label: str) -> str | None:
-    from companion import symbolic
+    from companion.study import symbolic
 
     if not label.startswith(PREFIX):
         return None

@@ -101,7 +101,7 @@ def _outputs(notebook: NotebookNode) -> list[str]:
             if pixels and "image/svg+xml" not in data:
                 faults.append(f"{where} has a figure that is {pixels[0]} and not SVG")
             if (pixels or "image/svg+xml" in data) and "text/html" not in data and not alt_of_cell.strip():
-                faults.append(f"{where} has a figure without alt text; show it with companion.plotting.show")
+                faults.append(f"{where} has a figure without alt text; show it with companion.study.plotting.show")
             faults += [f"{where} {fault}" for fault in _figures_in_html(_text(data.get("text/html", "")))]
     return faults
 

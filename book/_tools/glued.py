@@ -1,4 +1,4 @@
-"""Numbers in prose that come from cells: what `companion.page.glue` put into the outputs, and where a page uses it."""
+"""Numbers in prose that come from cells: what `companion.study.page.glue` put into outputs, and where pages use it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from nbformat import NotebookNode
 
-from companion.page import PREFIX
+from companion.study.page import PREFIX
 
 _ROLE = re.compile(r"\{(?P<role>glue(?::\w*)?)\}`(?P<name>[^`]*?)(?::(?P<form>[^:`]*))?`")
 

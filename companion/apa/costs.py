@@ -8,7 +8,7 @@ from torch import Tensor
 from companion.apa.op import aglu, apa
 from companion.apa.reference import Parameter
 from companion.counting import declare
-from companion.operator import check_parameter
+from companion.operators import check_parameter
 
 
 def _like(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from companion.apa.reference import Parameter
 from companion.cuda.launch import Kernels
-from companion.cuda.proof import Operator
 from companion.cuda.rows import THREADS, Layout, layout_of, layout_plan, round_up
 from companion.cuda.scalars import float32, int32, int64
-from companion.operator import KERNEL_DTYPES
+from companion.operators import KERNEL_DTYPES, Operator
 
 if TYPE_CHECKING:
     import numpy as np

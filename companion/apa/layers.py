@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from companion.apa.op import aglu, apa
 from companion.baselines import Gumbel
-from companion.operator import as_float, as_int, check_dtype, check_floating, refuse_script
+from companion.operators import as_float, as_int, check_dtype, check_floating, refuse_script
 
 #: Initialisations by name: ((κ low, κ high), (λ low, λ high)) of two uniform distributions.
 INITIALISATIONS: Final[dict[str, tuple[tuple[float, float], tuple[float, float]]]] = {

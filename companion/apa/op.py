@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from companion.apa import kernel, reference
-from companion.operator import (
+from companion.operators import (
     as_int,
     cast,
     check_floating,

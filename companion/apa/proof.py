@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from companion.apa.op import aglu, apa
-from companion.cuda.exercise import Comparison, compared, inputs
-from companion.operator import KERNEL_DTYPES
+from companion.operators import KERNEL_DTYPES
+from companion.proofs.trial import Comparison, compared, inputs
 
 #: What tests/apa/test_accuracy.py allows: of the result, two units in the last place for 16 bits; of its terms.
 RELATIVE = {torch.float32: 2e-5, torch.float16: 2 * 2**-10, torch.bfloat16: 2 * 2**-7}

@@ -18,8 +18,8 @@ from companion.activations import ACTIVATIONS, is_elementwise, is_identity
 from companion.baselines import MultiBias
 from companion.dac.flow import NORMS, Flow, follow
 from companion.dac.layers import DACConv2d, DACLinear
+from companion.dac.tracing import SHAPE, Network, free_name, trace
 from companion.surgery.report import alike, parameters
-from companion.surgery.tracing import SHAPE, Network, free_name, trace
 
 __all__ = ["ChannelBias", "Converted", "PreActivated", "to_dac", "to_multibias"]
 
@@ -263,7 +263,7 @@ def _acts(module: nn.Module | None) -> bool:
     kind = type(module).__module__
     if (
         module is None
-        or kind.startswith(("torch.nn.", "companion.dac.", "companion.models."))
+        or kind.startswith(("torch.nn.", "companion.dac.", "companion.study.models."))
         or next(module.children(), None)
     ):
         return False

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from companion.surgery.tracing import SHAPE, Network
+from companion.dac.tracing import SHAPE, Network
 
 __all__ = ["NORMS", "Flow", "State", "follow"]
 

@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from companion.cuda.launch import Kernels
-from companion.cuda.proof import Operator
 from companion.cuda.scalars import int32, int64, uint32
 from companion.dac.reference import Geometry, output_size
-from companion.operator import KERNEL_DTYPES
+from companion.operators import KERNEL_DTYPES, Operator
 
 #: Rows, columns and threads of the tiles in ``dac.cuh``.
 TILES = {

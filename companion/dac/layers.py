@@ -13,7 +13,7 @@ from torch.nn.utils import fusion
 
 from companion.activations import check_elementwise
 from companion.dac.op import dac_conv2d, dac_linear, geometry_of, pair
-from companion.operator import check_dtype, check_flag, refuse_script
+from companion.operators import check_dtype, check_flag, refuse_script
 
 Activation = str | Callable[[Tensor], Tensor]
 

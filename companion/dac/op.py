@@ -13,7 +13,7 @@ from torch._compile import _disable_dynamo
 from companion.activations import ACTIVATIONS, check_activation
 from companion.dac import kernel, reference
 from companion.dac.reference import PAD_ORDERS, Geometry
-from companion.operator import (
+from companion.operators import (
     as_int,
     cast,
     check_floating,

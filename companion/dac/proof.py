@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from companion.cuda.exercise import Comparison, compared, inputs, offsets, signals
 from companion.dac import kernel
 from companion.dac.op import dac_conv2d, dac_linear
-from companion.operator import KERNEL_DTYPES
+from companion.operators import KERNEL_DTYPES
+from companion.proofs.trial import Comparison, compared, inputs, offsets, signals
 
 #: What tests/dac/test_kernel.py allows: half a unit in the last place of the result, and a share of its terms.
 RELATIVE = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}

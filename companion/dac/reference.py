@@ -25,7 +25,7 @@ from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from companion.activations import PULL_BACKS, Activation, activated
-from companion.operator import cast, compute_dtype, image_format
+from companion.operators import cast, compute_dtype, image_format
 
 PAD_ORDERS = ("after", "before")
 

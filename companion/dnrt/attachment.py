@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from companion.dnrt.layers import ARR
-from companion.operator import as_float
+from companion.operators import as_float
 from companion.rehearsal import Example, call, example_of, rehearse
 
 __all__ = ["AttachedARR", "attach_arr", "detach_arr"]

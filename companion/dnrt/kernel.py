@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from companion.cuda.launch import Kernels
-from companion.cuda.proof import Operator
 from companion.cuda.rows import LONG_THREADS, THREADS, Layout, RowPlan, aligned, layout_plan, round_up, row_plan
 from companion.cuda.scalars import int32, int64
-from companion.operator import KERNEL_DTYPES
+from companion.operators import KERNEL_DTYPES, Operator
 
 #: Neighbouring vectors, or packs of them, that a block takes where they lie in maps.
 MAP_VECTORS = 32

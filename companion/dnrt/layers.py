@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from companion.dnrt.means import follow, of_all_ranks
 from companion.dnrt.op import Gate, check_gate, raa
-from companion.operator import (
+from companion.operators import (
     as_float,
     as_int,
     cast,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from companion.dnrt import kernel, reference
 from companion.dnrt.reference import GATES
-from companion.operator import (
+from companion.operators import (
     as_int,
     cast,
     check_floating,

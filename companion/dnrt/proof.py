@@ -9,10 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from companion.cuda.exercise import Comparison, compared, inputs, signals
 from companion.dnrt.op import raa
 from companion.dnrt.reference import GATES
-from companion.operator import KERNEL_DTYPES
+from companion.operators import KERNEL_DTYPES
+from companion.proofs.trial import Comparison, compared, inputs, signals
 
 #: What tests/dnrt/test_kernel.py allows: half a unit in the last place of the result, and a share of its terms.
 RELATIVE = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}

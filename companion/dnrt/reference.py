@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from companion.operator import compute_dtype
+from companion.operators import compute_dtype
 
 #: The gates by name, in the order of the numbers by which the kernels know them.
 GATES = ("gelu", "silu", "relu")

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from companion.cuda.launch import Kernels
-from companion.cuda.proof import Operator
 from companion.cuda.rows import LONG_THREADS, RowPlan, aligned, round_up, row_plan
 from companion.cuda.scalars import float32, float64, int32, int64
-from companion.operator import KERNEL_DTYPES
+from companion.operators import KERNEL_DTYPES, Operator
 
 KERNELS = Kernels(
     Path(__file__).with_name("layeract.cu"),

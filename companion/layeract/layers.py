@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from companion.layeract.op import SCALES, check_alpha, check_dims, layer_act
-from companion.operator import check_flag, refuse_script
+from companion.operators import check_flag, refuse_script
 
 
 class LayerAct(nn.Module):

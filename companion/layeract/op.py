@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from companion.layeract import kernel, reference
-from companion.operator import (
+from companion.operators import (
     as_float,
     as_int,
     cast,

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from companion.cuda.exercise import Comparison, compared, inputs
 from companion.layeract.op import la_hardsilu, la_silu
-from companion.operator import KERNEL_DTYPES
+from companion.operators import KERNEL_DTYPES
+from companion.proofs.trial import Comparison, compared, inputs
 
 #: What tests/layeract/test_accuracy.py allows, relative to the terms of a result; of 16 bits also half a unit.
 RELATIVE = {torch.float32: 0.0, torch.float16: 2**-11, torch.bfloat16: 2**-8}

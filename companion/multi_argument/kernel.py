@@ -32,10 +32,9 @@ import torch
 from torch import Tensor
 
 from companion.cuda.launch import Kernels
-from companion.cuda.proof import Operator
 from companion.cuda.rows import aligned
 from companion.cuda.scalars import int32, int64
-from companion.operator import KERNEL_DTYPES
+from companion.operators import KERNEL_DTYPES, Operator
 
 #: Neurons in each of the two hidden layers, arguments of a unit at most, threads of a block.
 HIDDEN, MOST_ARGUMENTS, THREADS = 64, 8, 128

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from companion.multi_argument.op import multi_argument, quadratic_form
 from companion.multi_argument.quadratic import count_of, fit_quadratic
-from companion.operator import as_float, as_int, check_dtype, check_floating, refuse_script
+from companion.operators import as_float, as_int, check_dtype, check_floating, refuse_script
 
 __all__ = ["MultiArgument", "Quadratic"]
 
@@ -37,7 +37,7 @@ class MultiArgument(nn.Module):
     init : {"xavier", "linear"}
         Xavier's uniform weights, and biases 0: then :math:`f(t\,\mathbf a) = t f(\mathbf a)` for t > 0. Or as
         ``torch.nn.Linear`` begins, with random biases too. The paper's random map is in
-        :mod:`companion.multi_argument.pretraining`.
+        :mod:`companion.multi_argument.study.pretraining`.
     device, dtype
         Of the parameters.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from companion.multi_argument import kernel, quadratic, reference
-from companion.operator import (
+from companion.operators import (
     as_int,
     cast,
     check_floating,

@@ -8,9 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from companion.cuda.exercise import Comparison, compared, inputs, signals
 from companion.multi_argument.op import multi_argument, quadratic_form
-from companion.operator import KERNEL_DTYPES, compute_dtype
+from companion.operators import KERNEL_DTYPES, compute_dtype
+from companion.proofs.trial import Comparison, compared, inputs, signals
 
 Shape = tuple[tuple[int, ...], int, int]
 FormShape = tuple[tuple[int, ...], int]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from companion.multi_argument.reference import arguments_of, as_units, blocks, units_of_chunk
-from companion.operator import cast, check_floating
+from companion.operators import cast, check_floating
 
 
 def count_of(arity: int) -> int:

@@ -4,12 +4,12 @@ import math
 import pytest
 import torch
 
-from companion import datasets
-from companion.apa import experiments
-from companion.apa.experiments import PublishedGradientAGLU
 from companion.apa.layers import AGLU
-from companion.experiments import Job, classification, get, run
-from tests.experiments.committed import assert_current, committed
+from companion.apa.study import experiments
+from companion.apa.study.experiments import PublishedGradientAGLU
+from companion.study import datasets
+from companion.study.experiments import Job, classification, get, run
+from tests.study.experiments.committed import assert_current, committed
 
 # The keys that the claims read.
 KEYS = {
@@ -183,7 +183,7 @@ def long_tail_job(stage, case):
 LONG_TAIL_CASES = LONG_TAIL.cases(LONG_TAIL.presets["excerpt"])
 
 
-# One of torch's activations and the published gradient; tests/test_training.py traces every activation.
+# One of torch's activations and the published gradient; tests/study/test_training.py traces every activation.
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("case", LONG_TAIL_CASES[:: len(LONG_TAIL_CASES) - 1], ids=lambda case: case["activation"])
 def test_the_long_tail_is_tuned_and_measured_the_way_it_will_be(case):

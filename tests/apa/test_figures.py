@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from companion.apa.figures import moving_curve
+from companion.apa.study.figures import moving_curve
 from companion.functional import aglu, apa
 
 

@@ -8,8 +8,8 @@ import sympy
 import torch
 from mpmath import mp, mpf
 
-from companion import symbolic
-from companion.symbolic import kappa, lam, z
+from companion.study import symbolic
+from companion.study.symbolic import kappa, lam, z
 from tests.apa import reference
 
 POSITIVE_KAPPA = sympy.Symbol("kappa", positive=True)

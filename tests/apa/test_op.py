@@ -18,7 +18,7 @@ import companion
 from companion.apa import reference
 from companion.apa.reference import CHUNK
 from companion.functional import aglu, apa
-from tests.together import together
+from tests.cases import together
 
 FUNCTIONS = {"apa": apa, "aglu": aglu}
 INF, NAN = math.inf, math.nan

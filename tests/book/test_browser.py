@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from companion.claims import ledger
 from companion.functional import aglu, apa, dac_linear
-from tests.together import together
+from companion.study.claims import ledger
+from tests.cases import together
 
 pytestmark = pytest.mark.browser
 

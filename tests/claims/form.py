@@ -44,10 +44,10 @@ from unittest.mock import patch
 import pytest
 
 from book._tools.outputs import Tolerance, same
-from companion import results, symbolic
-from companion.analysis import Comparison, Interval, alike
-from companion.claims import KINDS, SEVERITIES, STATUSES, Claim, Severity, Status
 from companion.rooms import ROOMS
+from companion.study import results, symbolic
+from companion.study.analysis import Comparison, Interval, alike
+from companion.study.claims import KINDS, SEVERITIES, STATUSES, Claim, Severity, Status
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "claims"
@@ -449,7 +449,7 @@ def run_of(name: str) -> Run | None:
 
     An "excerpt" has some cases of "full" and does not judge claims about all of them.
     """
-    from companion.experiments import registry
+    from companion.study.experiments import registry
 
     for preset in ("full", "laptop"):
         try:

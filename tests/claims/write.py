@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from companion.claims import Claim
 from companion.files import write_atomically
 from companion.rooms import ROOMS
+from companion.study.claims import Claim
 from tests.claims.form import FOLDER, ROOT, Entry, declared, differs, written
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import companion
-from companion.cuda import exercise, proof
 from companion.cuda.launch import Kernels
+from companion.operators import operators
+from companion.proofs import trial, verdicts
 from companion.simulator import build, module
 
 PACKAGE = Path(companion.__file__).parent
@@ -35,8 +36,8 @@ def prove(name: str, folder: Path) -> str:
         return compiled(source, kernels, include, folder), build._closure(source, include)
 
     module.build = counting  # type: ignore[assignment]
-    (operator,) = (operator for operator in proof.operators() if operator.name == name)
-    return exercise.first_fault(operator, exercise.exercise_of(operator.exercise), proof.SIMULATOR)
+    (operator,) = (operator for operator in operators() if operator.name == name)
+    return trial.first_fault(operator, trial.exercise_of(operator.exercise), verdicts.SIMULATOR)
 
 
 def compiled(source: Path, kernels: Sequence[str], include: Sequence[Path], folder: Path) -> Path:

@@ -15,16 +15,18 @@ import torch
 from companion import simulator
 from companion.apa import kernel as apa
 from companion.apa import proof as apa_proof
-from companion.cuda import build, exercise, proof
+from companion.cuda import build
 from companion.dac import kernel as dac
 from companion.dac import proof as dac_proof
+from companion.operators import operators
+from companion.proofs import trial, verdicts
 from tests.cuda import coverage
 from tests.cuda.sources import changed
 
 pytestmark = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
 
 ROOT = Path(__file__).parents[2]
-OPERATORS = {operator.name: operator for operator in proof.operators() if operator.name != "toy"}
+OPERATORS = {operator.name: operator for operator in operators() if operator.name != "toy"}
 
 
 class Unreachable(NamedTuple):
@@ -116,7 +118,7 @@ ONE = {
     apa.KERNELS: "COMPANION_KERNELS(apa, false, f32, float)\nCOMPANION_KERNELS(aglu, true, f32, float)",
     dac.LINEAR: "COMPANION_KERNELS(f32, float)",
 }
-EXERCISES: dict[object, tuple[proof.Operator, Callable[..., object]]] = {
+EXERCISES: dict[object, tuple[verdicts.Operator, Callable[..., object]]] = {
     apa.KERNELS: (apa.OPERATOR, apa_proof.exercise),
     dac.LINEAR: (dac.DENSE, dac_proof.dense),
 }
@@ -134,5 +136,5 @@ def test_a_fault_in_the_path_of_whole_packs_is_found(
     monkeypatch.setattr(kernels, "_simulator", lambda: module)
     for of_room in (apa_proof, dac_proof):
         monkeypatch.setattr(of_room, "KERNEL_DTYPES", {torch.float32: "f32"})
-    found = exercise.first_fault(*EXERCISES[kernels], proof.SIMULATOR)
+    found = trial.first_fault(*EXERCISES[kernels], verdicts.SIMULATOR)
     assert "wrong in" in found, found

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from companion.cuda import launch, proof
+from companion.cuda import launch
 from companion.layeract.kernel import KERNELS
+from companion.operators import operators
 from tests.conftest import needs_cubins
 from tests.cuda.parameters import PACKAGE, cubins, faults, sizes_of
 
@@ -37,7 +38,7 @@ def test_a_block_with_more_threads_than_the_kernel_was_compiled_for_is_found() -
 
 
 def test_every_kernel_of_the_package_has_its_cubin_read() -> None:
-    for kernels in {kernels for operator in proof.operators() for kernels in operator.kernels}:
+    for kernels in {kernels for operator in operators() for kernels in operator.kernels}:
         if PACKAGE in kernels.source.parents:
             read = cubins(kernels.source)
             assert set(read) == set(kernels.names)

@@ -15,7 +15,7 @@ from companion import simulator
 from companion.cuda import build
 from companion.cuda import rows as plans
 from companion.cuda.rows import THREADS, WARPS, Layout, layout_of, layout_plan, row_plan
-from tests.together import together
+from tests.cases import together
 
 needs_simulator = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from companion.cuda import proof
-from companion.cuda.proof import Operator
+from companion.operators import operators
+from companion.proofs.verdicts import Operator
 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("check", ["memcheck", "racecheck", "synccheck", "initcheck"])
-@pytest.mark.parametrize("operator", proof.operators(), ids=lambda operator: operator.name)
+@pytest.mark.parametrize("operator", operators(), ids=lambda operator: operator.name)
 def test_compute_sanitizer_finds_nothing(operator: Operator, check: str, tmp_path: Path) -> None:
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
@@ -26,7 +26,7 @@ def test_compute_sanitizer_finds_nothing(operator: Operator, check: str, tmp_pat
     for prefix in {name.partition("_")[0] for name in operator.names(90)}:
         command += ["--kernel-name", f"kernel_substring={prefix}_"]
     report = tmp_path / "report"
-    child = "import sys; from companion.cuda.exercise import main; main(*sys.argv[1:])"
+    child = "import sys; from companion.proofs.trial import main; main(*sys.argv[1:])"
     result = subprocess.run(
         [*command, sys.executable, "-c", child, operator.exercise, operator.name, "cuda:0", str(report)],
         cwd=Path(__file__).parents[2],

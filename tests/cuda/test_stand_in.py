@@ -16,11 +16,13 @@ from torch import Tensor
 
 import companion
 from companion import simulator
-from companion.cuda import launch, proof
-from companion.cuda.exercise import inputs, offsets, signals
-from companion.cuda.proof import Verdict
+from companion.cuda import launch
 from companion.functional import aglu, dac_conv2d, dac_linear, la_silu, multi_argument, quadratic_form, raa
 from companion.multi_argument.proof import parameters_of
+from companion.operators import operators
+from companion.proofs import verdicts
+from companion.proofs.trial import inputs, offsets, signals
+from companion.proofs.verdicts import Verdict
 from tests.conftest import needs_cubins
 from tests.cuda.stand_in import NewStream, OldStream, StandIn
 
@@ -79,7 +81,7 @@ def test_an_operator_gives_the_same_bits_through_cupy(case: str, gpu_of_paper: S
 
 def test_every_operator_is_tried() -> None:
     assert {case.partition(",")[0].replace("la_silu", "layer_act") for case in CASES} == {
-        operator.name for operator in proof.operators() if operator.name != "toy"
+        operator.name for operator in operators() if operator.name != "toy"
     }
 
 
@@ -127,8 +129,8 @@ def test_a_capture_meets_no_loading(scale: launch.Kernels, gpu_of_paper: StandIn
 
 
 def test_warming_up_loads_every_source(gpu_of_paper: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "_known", {})
-    monkeypatch.setattr(proof, "_verdict", lambda *_: Verdict(True, ""))
+    monkeypatch.setattr(verdicts, "_known", {})
+    monkeypatch.setattr(verdicts, "_verdict", lambda *_: Verdict(True, ""))
     companion.warmup()
     assert gpu_of_paper.loaded == [(kernels.source.name, 0) for kernels in launch.all_kernels()]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from companion.cuda.exercise import Comparison, inputs
 from companion.cuda.launch import Kernels
-from companion.cuda.proof import Operator
+from companion.proofs.trial import Comparison, inputs
+from companion.proofs.verdicts import Operator
 
 KERNELS = Kernels(Path(os.environ.get("TOY_SOURCE", Path(__file__).with_name("scale.cu"))), ["scale"])
 OPERATOR = Operator("toy", [KERNELS], "tests.cuda.toy:exercise")

@@ -15,7 +15,7 @@ from torch import Tensor
 from companion.activations import ACTIVATIONS
 from companion.dac import op
 from companion.functional import dac_conv2d, dac_linear
-from tests.together import together
+from tests.cases import together
 
 # Relative to the sums of the magnitudes of the terms: Σ|w|(|z| + |b|) and likewise for the gradients. A result of 16
 # bits is rounded once; below 2⁻¹⁴ float16 loses bits as it nears its smallest number.

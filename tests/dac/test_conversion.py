@@ -24,12 +24,12 @@ from companion import (
     LASiLU,
     MultiBias,
     SpatialChannelAttention,
-    models,
     to_dac,
     to_multibias,
 )
 from companion.dac.conversion import ChannelBias, PreActivated
-from tests.together import together
+from companion.study import models
+from tests.cases import together
 
 BIASED = (nn.Linear, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
 

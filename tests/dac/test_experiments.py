@@ -7,14 +7,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from companion import DACLinear, datasets
-from companion.analysis import early_stopping, holm, paired
-from companion.dac import constructions, experiments
-from companion.dac.experiments import changes, comparisons, error_rates
-from companion.experiments import Job, get, run
-from companion.experiments.classification import fit, validation_accuracy
-from companion.training import parameter_groups
-from tests.experiments.committed import assert_current, committed
+from companion import DACLinear
+from companion.dac.study import constructions, experiments
+from companion.dac.study.experiments import changes, comparisons, error_rates
+from companion.study import datasets
+from companion.study.analysis import early_stopping, holm, paired
+from companion.study.experiments import Job, get, run
+from companion.study.experiments.classification import fit, validation_accuracy
+from companion.weight_decay import parameter_groups
+from tests.study.experiments.committed import assert_current, committed
 
 # The keys that claims and chapter read.
 KEYS = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from companion.dac.figures import moving_hinges
+from companion.dac.study.figures import moving_hinges
 from companion.functional import dac_linear
 
 _UNITS = [

@@ -14,13 +14,14 @@ from torch import nn
 from torch.nn import functional as F
 
 import companion
-from companion import symbolic
-from companion.dac import constructions, formulas, reference
-from companion.dac.formulas import Activation, ActivationSlope, expected, written_out
-from companion.models import build
-from companion.symbolic import Expected, Holds
+from companion.dac import reference
+from companion.dac.study import constructions, formulas
+from companion.dac.study.formulas import Activation, ActivationSlope, expected, written_out
+from companion.study import symbolic
+from companion.study.models import build
+from companion.study.symbolic import Expected, Holds
+from tests.cases import together
 from tests.claims.dac.facts import network_flops, network_parameters, resnet, vgg
-from tests.together import together
 
 ALL = [formula for formula in symbolic.formulas("dac-") if not formula.definition]
 RANGES = {formulas.i: formulas.n, formulas.j: formulas.m, formulas.k: formulas.K}

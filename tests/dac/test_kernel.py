@@ -22,9 +22,9 @@ from companion import simulator
 from companion.dac import kernel
 from companion.dac.kernel import CONV, CONV3X3, CONV3X3_BACKWARD, LINEAR, TILES, parts_of, tiling
 from companion.dac.reference import Geometry, output_size
+from tests.cases import together
 from tests.cuda.machine_code import ARCHITECTURES, Code, machine_code, under_the_locked_compiler
 from tests.cuda.sources import changed
-from tests.together import together
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 ALL = (True, True, True)

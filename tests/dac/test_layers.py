@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import companion
 from companion import AGLU, DACConv2d, DACLinear
 from companion.functional import dac_conv2d, dac_linear
-from tests.together import together
+from tests.cases import together
 
 MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "dense": (lambda: DACLinear(5, 7), (3, 5)),

@@ -19,7 +19,7 @@ from companion.activations import ACTIVATIONS
 from companion.dac import op, reference
 from companion.dac.reference import Geometry
 from companion.functional import dac_conv2d, dac_linear
-from tests.together import together
+from tests.cases import together
 
 INF, NAN = math.inf, math.nan
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion import ARR, attach_arr, detach_arr, replace_activations
-from companion.models.vit import VisionTransformer
+from companion.study.models.vit import VisionTransformer
 
 
 def network() -> nn.Sequential:

@@ -13,8 +13,9 @@ import torch
 import torchvision
 from torch import nn
 
-from companion import RAA, count, models, replace_activations, results
-from companion.models import VisionTransformer
+from companion import RAA, count, replace_activations
+from companion.study import models, results
+from companion.study.models import VisionTransformer
 
 IMAGES = {"ViT-Tiny": (3, 32, 32)}
 """For the others 3 × 224 × 224, and 1000 classes."""

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from companion import datasets
-from companion.analysis import sparsity, within_class_share
-from companion.dnrt import experiments
-from companion.dnrt.experiments import comparisons, label
 from companion.dnrt.layers import RAA
-from companion.experiments import Job, get
-from tests.experiments.committed import assert_current, committed
+from companion.dnrt.study import experiments
+from companion.dnrt.study.experiments import comparisons, label
+from companion.study import datasets
+from companion.study.analysis import sparsity, within_class_share
+from companion.study.experiments import Job, get
+from tests.study.experiments.committed import assert_current, committed
 
 KEYS = (
     "dnrt-ablation",

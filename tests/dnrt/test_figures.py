@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from companion.dnrt import figures
-from companion.dnrt.figures import moving_means, moving_threshold, neurons, responses
+from companion.dnrt.study import figures
+from companion.dnrt.study.figures import moving_means, moving_threshold, neurons, responses
 from companion.functional import raa
-from companion.plotting import subplots
-from tests.moving import points, said, svg
-from tests.together import together
+from companion.study.plotting import subplots
+from tests.cases import together
+from tests.study.moving import points, said, svg
 
 _ELEMENTS = (0.8, -1.4, 2.4, 0.2, -0.5, 1.9, -2.2)
 # The last offset is −3e-17, which is no "−0.00".

@@ -12,11 +12,11 @@ import sympy
 import torch
 from mpmath import mpf
 
-from companion import symbolic
-from companion.dnrt import formulas
-from companion.dnrt.formulas import Gate, Slope, Z, b, deviation, i, j, k, m, n, v, w, written_out, x
 from companion.dnrt.op import raa
-from tests.together import together
+from companion.dnrt.study import formulas
+from companion.dnrt.study.formulas import Gate, Slope, Z, b, deviation, i, j, k, m, n, v, w, written_out, x
+from companion.study import symbolic
+from tests.cases import together
 
 FORMULAS = symbolic.formulas("dnrt-")
 #: Names for what is meant: nothing that could be false.

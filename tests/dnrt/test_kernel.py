@@ -14,11 +14,11 @@ import companion
 from companion import simulator
 from companion.dnrt.kernel import KERNELS
 from companion.dnrt.op import raa
+from tests.cases import together
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
 from tests.cuda.runs import assert_equal_bits, is_noticed
 from tests.cuda.sources import changed
 from tests.dnrt.test_op import differentiated, operands, written_out
-from tests.together import together
 
 needs_simulator = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
 

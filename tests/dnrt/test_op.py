@@ -17,7 +17,7 @@ from companion import simulator
 from companion.dnrt import op, reference
 from companion.dnrt.op import raa
 from companion.dnrt.reference import GATES
-from tests.together import together
+from tests.cases import together
 
 #: Shape and dim: tokens, images, what lies in between, one vector, vectors of one element.
 SHAPES: list[tuple[tuple[int, ...], int]] = [

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from companion.functional import layer_act
-from tests.together import together
+from tests.cases import together
 
 Rows = list[list[float]]
 

@@ -6,16 +6,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from companion import datasets
-from companion.analysis import compare, paired
 from companion.baselines import PReLU
-from companion.corruptions import CORRUPTIONS
-from companion.experiments import Job, get, run
-from companion.experiments.classification import Fitted, fit, validation_accuracy
-from companion.layeract import experiments
-from companion.layeract.experiments import comparisons
-from companion.models import Standardise
-from tests.experiments.committed import assert_current, committed
+from companion.layeract.study import experiments
+from companion.layeract.study.experiments import comparisons
+from companion.study import datasets
+from companion.study.analysis import compare, paired
+from companion.study.corruptions import CORRUPTIONS
+from companion.study.experiments import Job, get, run
+from companion.study.experiments.classification import Fitted, fit, validation_accuracy
+from companion.study.models import Standardise
+from tests.study.experiments.committed import assert_current, committed
 
 EPOCHS = (1, 40, 80)
 ACCURACIES = {"accuracy_clean", *(f"accuracy_{name}" for name in CORRUPTIONS)}
@@ -109,7 +109,7 @@ def excerpt_job(stage, case):
 EXCERPT_CASES = get("layeract-cifar10").cases(get("layeract-cifar10").presets["excerpt"])
 
 
-# One of torch's activations and one of ours; tests/test_training.py traces every one of them.
+# One of torch's activations and one of ours; tests/study/test_training.py traces every one of them.
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("name", ["relu", "la_silu"])
 def test_the_excerpt_is_tuned_and_measured_the_way_it_will_be(name):
@@ -254,7 +254,7 @@ def test_all_activations_of_one_seed_start_from_the_same_weights_and_meet_the_sa
 
 
 def test_prelus_slope_is_spared_by_weight_decay():
-    from companion.training import parameter_groups
+    from companion.weight_decay import parameter_groups
 
     fitted = fit(job_of("layeract-mnist", "prelu", epochs=1), experiments._ACTIVATIONS["prelu"])
     [prelu] = [module for module in fitted.model.modules() if isinstance(module, PReLU)]

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from companion.functional import la_silu
-from companion.layeract.figures import moving_gate
-from tests.moving import points, said, svg
-from tests.together import together
+from companion.layeract.study.figures import moving_gate
+from tests.cases import together
+from tests.study.moving import points, said, svg
 
 #: Shift, stretch and push.
 _PLACES = [(0.0, 1.0, 0.0), (2.0, 1.5, 4.0), (-2.0, 0.1, 0.0), (0.35, 0.65, 1.3), (-1.0, 1.0, 4.0)]

@@ -11,9 +11,9 @@ import torch
 from mpmath import mp, mpf
 from sympy import Eq, Le
 
-from companion import symbolic
-from companion.layeract import formulas
-from companion.layeract.formulas import D, Holds, K, Scale, Slope, alpha, d, i, j, written_out
+from companion.layeract.study import formulas
+from companion.layeract.study.formulas import D, Holds, K, Scale, Slope, alpha, d, i, j, written_out
+from companion.study import symbolic
 
 ALL = [formula for formula in symbolic.formulas("layeract-") if not formula.definition]
 FREE = {"c": (-3, 3), "x": (-8, 8), "u": (-8, 8), "q": (0.1, 5), "t": (0.1, 5), "tau": (0.1, 4), "m": (-4, 4)}

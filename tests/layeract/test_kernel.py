@@ -16,10 +16,10 @@ from torch import Tensor
 from companion import simulator
 from companion.layeract import kernel
 from companion.layeract.kernel import KERNELS
+from tests.cases import together
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
 from tests.cuda.runs import assert_equal_bits, is_noticed
 from tests.cuda.sources import changed
-from tests.together import together
 
 ALPHA = 1e-5
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

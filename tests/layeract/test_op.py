@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import companion
 from companion.functional import la_hardsilu, la_silu, layer_act
 from companion.layeract import reference
-from tests.together import together
+from tests.cases import together
 
 SCALES = ["sigmoid", "hardsigmoid"]
 INF, NAN = math.inf, math.nan

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from companion.functional import multi_argument, quadratic_form
 from companion.multi_argument import reference
-from tests.together import together
+from tests.cases import together
 
 NAMES = ("ordinary", "no biases", "large", "tiny", "silent", "weights that cancel", "at the kink", "one outlier")
 

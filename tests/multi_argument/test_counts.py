@@ -8,8 +8,8 @@ import math
 import pytest
 from torch import nn
 
-from companion.multi_argument.counts import conv_parameters, inner_parameters, match, mlp_parameters
-from tests.together import together
+from companion.multi_argument.study.counts import conv_parameters, inner_parameters, match, mlp_parameters
+from tests.cases import together
 
 
 def parameters(layers: list[nn.Module]) -> int:

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from companion.analysis import projected_gradient
-from companion.experiments import Job, get
-from companion.models import Standardise
-from companion.multi_argument import experiments
-from companion.multi_argument.experiments import comparisons, corruption_errors, label, masking
 from companion.multi_argument.layers import MultiArgument, Quadratic
-from companion.training import evaluate
-from tests.experiments.committed import assert_current, committed
+from companion.multi_argument.study import experiments
+from companion.multi_argument.study.experiments import comparisons, corruption_errors, label, masking
+from companion.study.analysis import projected_gradient
+from companion.study.experiments import Job, get
+from companion.study.models import Standardise
+from companion.study.training import evaluate
+from tests.study.experiments.committed import assert_current, committed
 
 KEYS = ("multi-argument-cifar10", "multi-argument-cnn", "multi-argument-mnist")
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}

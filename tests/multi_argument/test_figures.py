@@ -10,10 +10,10 @@ import torch
 
 from companion import MultiArgument
 from companion.functional import quadratic_form
-from companion.multi_argument.figures import learned_surface, quadratic_surface
-from companion.multi_argument.surfaces import curvature
-from tests.moving import numbers, points, said, svg
-from tests.together import together
+from companion.multi_argument.study.figures import learned_surface, quadratic_surface
+from companion.multi_argument.study.surfaces import curvature
+from tests.cases import together
+from tests.study.moving import numbers, points, said, svg
 
 _HAND = [(30.0, 35.0), (-135.0, 60.0), (90.0, 0.0), (180.0, 90.0), (-40.0, 15.0)]
 _FORMS = [

@@ -16,13 +16,13 @@ from mpmath import mpf
 from scipy import stats
 from torch import Tensor, nn
 
-from companion import symbolic
-from companion.multi_argument import formulas
-from companion.multi_argument.counts import inner_parameters, match, mlp_parameters
-from companion.multi_argument.formulas import L, Z, c, h, i, j, k, n, written_out
 from companion.multi_argument.op import multi_argument, quadratic_form
-from companion.multi_argument.surfaces import bends, curvature, hermite_functions, shape, spectrum
-from tests.together import together
+from companion.multi_argument.study import formulas
+from companion.multi_argument.study.counts import inner_parameters, match, mlp_parameters
+from companion.multi_argument.study.formulas import L, Z, c, h, i, j, k, n, written_out
+from companion.multi_argument.study.surfaces import bends, curvature, hermite_functions, shape, spectrum
+from companion.study import symbolic
+from tests.cases import together
 
 ROOM = "multi_argument-"
 FORMULAS = {each.name.removeprefix(ROOM): each for each in symbolic.formulas(ROOM)}

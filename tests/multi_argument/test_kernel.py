@@ -16,10 +16,10 @@ from companion import simulator
 from companion.cuda.launch import Kernels
 from companion.functional import multi_argument, quadratic_form
 from companion.multi_argument import kernel
+from tests.cases import together
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler, usage
 from tests.cuda.runs import assert_equal_bits, is_noticed
 from tests.cuda.sources import changed
-from tests.together import together
 
 needs_simulator = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
 

@@ -14,7 +14,7 @@ import companion
 from companion import MultiArgument, Quadratic, count, replace_activations
 from companion.functional import multi_argument, quadratic_form
 from companion.multi_argument.quadratic import fit_quadratic
-from tests.together import together
+from tests.cases import together
 
 
 def test_the_papers_network_has_64_parameters_for_each_argument_and_4289_more() -> None:

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from companion.functional import multi_argument, quadratic_form
 from companion.multi_argument import op, reference
 from companion.multi_argument.quadratic import count_of
-from tests.together import together
+from tests.cases import together
 
 #: Shape, dim and arity: tokens, images, what lies in between, one unit, one argument, many.
 SHAPES: list[tuple[tuple[int, ...], int, int]] = [

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from companion import MultiArgument
-from companion.multi_argument.pretraining import PAPER, PUBLISHED_CODE, Grid, RandomMap, fit
-from tests.together import together
+from companion.multi_argument.study.pretraining import PAPER, PUBLISHED_CODE, Grid, RandomMap, fit
+from tests.cases import together
 
 
 def blurred(surface: RandomMap, point: Tensor) -> float:

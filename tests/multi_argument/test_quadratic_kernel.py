@@ -13,10 +13,10 @@ from torch import Tensor
 from companion import simulator
 from companion.multi_argument import kernel
 from companion.multi_argument.kernel import QUADRATIC
+from tests.cases import together
 from tests.cuda.machine_code import ARCHITECTURES, under_the_locked_compiler, usage
 from tests.cuda.runs import assert_equal_bits, is_noticed
 from tests.cuda.sources import changed
-from tests.together import together
 
 needs_simulator = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from companion.multi_argument.op import quadratic_form
 from companion.multi_argument.quadratic import fit_quadratic
-from companion.multi_argument.surfaces import (
+from companion.multi_argument.study.surfaces import (
     bends,
     curvature,
     hermite_functions,

@@ -26,7 +26,7 @@ def test_the_first_cell_installs_the_release_and_nothing_else():
 
 
 def test_the_lowest_versions_are_those_of_pyproject():
-    code = "from sklearn.datasets import load_digits\nfrom companion import plotting"
+    code = "from sklearn.datasets import load_digits\nfrom companion.study import plotting"
     notebook = new_notebook(cells=[new_code_cell(code)])
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {re.split("[=>]", line)[0]: line for line in project["dependencies"]}

@@ -11,7 +11,7 @@ from book._tools import gate
 from book._tools.execute import execute
 
 CHAPTER = """\
-from companion import plotting
+from companion.study import plotting
 
 figure, axes = plotting.subplots(figsize=(3, 2))
 axes.plot([0, 1], [0, 1])
@@ -24,7 +24,7 @@ def chapter(tmp_path):
         new_markdown_cell("# A chapter", id="title"),
         new_code_cell("import os\n\nprint(repr(os.environ['CUDA_VISIBLE_DEVICES']))", id="environment"),
         new_code_cell(CHAPTER, id="figure", metadata={"tags": ["hide-input"], "execution": {"a": "b"}}),
-        new_code_cell("from companion.apa.figures import moving_curve\nmoving_curve()", id="moving"),
+        new_code_cell("from companion.apa.study.figures import moving_curve\nmoving_curve()", id="moving"),
     ]
     path = tmp_path / "chapter.ipynb"
     nbformat.write(new_notebook(cells=cells), path)

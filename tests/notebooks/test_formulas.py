@@ -4,8 +4,8 @@ import re
 
 from book._tools import formulas
 from book._tools.places import BOOK
-from companion import symbolic
-from tests.together import together
+from companion.study import symbolic
+from tests.cases import together
 
 
 def _block(name: str) -> str:

@@ -11,7 +11,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from book._tools.outputs import PIXELS, Tolerance, same
 from book._tools.places import BOOK, ROOT
-from companion import plotting
+from companion.study import plotting
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ CELLS = {
     "a glued number, within": ("glue(share=0.5)", "glue(0.6)", ["tolerance=0.2"], True),
 }
 DRAW = """
-from companion import plotting
-from companion.page import glue
+from companion.study import plotting
+from companion.study.page import glue
 def show(by):
     figure, axes = plotting.subplots(figsize=(4, 3))
     axes.plot([0, 1], [0.2 + by, 0.7 + by])

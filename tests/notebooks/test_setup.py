@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from book._tools.colab import requirements
 from book._tools.places import ROOT, notebooks, owner_and_name, repository, website
-from companion.operator import OLDEST_COMPILER
+from companion.operators import OLDEST_COMPILER
 from tests import lanes
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.cases import together
 from tests.second_device import device
-from tests.together import together
 
 MIXED = "Expected all tensors to be on the same device"
 

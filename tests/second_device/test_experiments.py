@@ -16,15 +16,15 @@ import pytest
 import torch
 from torch import nn
 
-from companion import datasets
-from companion.apa import experiments as apa
-from companion.corruptions import CORRUPTIONS, SEVERITIES
-from companion.dac import experiments as dac
-from companion.datasets import Part, Splits
-from companion.dnrt import experiments as dnrt
-from companion.experiments import Case, Experiment, Job, classification, experiments
-from companion.layeract import experiments as layeract
-from companion.multi_argument import experiments as multi_argument
+from companion.apa.study import experiments as apa
+from companion.dac.study import experiments as dac
+from companion.dnrt.study import experiments as dnrt
+from companion.layeract.study import experiments as layeract
+from companion.multi_argument.study import experiments as multi_argument
+from companion.study import datasets
+from companion.study.corruptions import CORRUPTIONS, SEVERITIES
+from companion.study.datasets import Part, Splits
+from companion.study.experiments import Case, Experiment, Job, classification, experiments
 from companion.study.together import experiments as arenas
 from companion.study.together import measures as together
 from companion.study.together.corruptions import CIFAR_C

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torchvision.models.feature_extraction import create_feature_extractor
 
 from companion import AGLU, RAA, replace_activations, restore_activations
-from tests.together import together
+from tests.cases import together
 
 
 class Functional(nn.Module):

@@ -11,7 +11,7 @@ import torchvision
 from torch import nn
 
 from companion import AGLU, RAA, replace_activations, restore_activations
-from tests.together import together
+from tests.cases import together
 
 
 def kinds(model: nn.Module, *wanted: type[nn.Module]) -> list[str]:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from companion.corruptions import contrast, gaussian, gaussian_blur
+from companion.study.corruptions import contrast, gaussian, gaussian_blur
 
 __all__ = ["CIFAR_C", "corrupted"]
 

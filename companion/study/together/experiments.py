@@ -43,14 +43,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from companion import count
-from companion.datasets import random_crop_and_mirror
 from companion.dnrt.attachment import AttachedARR
-from companion.experiments import Case, Experiment, Job, Row, grid, register
-from companion.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
+from companion.study.datasets import random_crop_and_mirror
+from companion.study.experiments import Case, Experiment, Job, Row, grid, register
+from companion.study.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
 from companion.study.together.measures import judged
 from companion.study.together.network import front
 from companion.study.together.neurons import NEURONS, build, equal_widths
-from companion.training import Loss, linear, train, warm_up
+from companion.study.training import Loss, linear, train, warm_up
 
 __all__: list[str] = []
 

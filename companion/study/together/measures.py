@@ -7,9 +7,10 @@ fifth of the training's time.
   LayerAct paper: the mean stays 0 while the deviation grows, or the deviation is 0.01 while the mean moves. The paper
   prints no numbers on these axes; ours are below. Nothing is clipped.
 - *Corruptions*: `companion.study.together.corruptions`, accuracy by kind, and the mean over all fourteen.
-- *Attack*: 20 steps of projected gradients (`companion.analysis.projected_gradient`) with ε = 2/255. The size that is
-  usual for networks that were trained against attacks, 8/255, leaves nothing of one that was not; it is here to show
-  that the attack works, on a quarter of the images, and so are signs drawn at random of size 2/255, which must do less.
+- *Attack*: 20 steps of projected gradients (`companion.study.analysis.projected_gradient`) with ε = 2/255. The size
+  that is usual for networks that were trained against attacks, 8/255, leaves nothing of one that was not; it is here to
+  show that the attack works, on a quarter of the images, and so are signs drawn at random of size 2/255, which must do
+  less.
 - *Collapse*: NC1, how small the last features vary within a class beside how far classes lie apart.
 """
 
@@ -20,12 +21,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion import AGLU, RAA, DACConv2d, DACLinear, MultiBias
-from companion.analysis import projected_gradient
 from companion.baselines import PReLU
-from companion.corruptions import gaussian
-from companion.datasets import Part
+from companion.study.analysis import projected_gradient
+from companion.study.corruptions import gaussian
+from companion.study.datasets import Part
 from companion.study.together.corruptions import CIFAR_C, corrupted
-from companion.training import predict
+from companion.study.training import predict
 
 __all__ = [
     "attacks",

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from companion.models import Standardise
-from companion.models.initialisation import initialise
+from companion.study.models import Standardise
+from companion.study.models.initialisation import initialise
 
 __all__ = ["LAYERS", "ArenaCNN", "Whitening", "front"]
 

@@ -11,7 +11,7 @@ again from its own seeds, and stands beside every comparison.
 
 from collections.abc import Sequence
 
-from companion.analysis import Interval, detectable, interval
+from companion.study.analysis import Interval, detectable, interval
 
 __all__ = ["SMALLEST_DIFFERENCE", "seeds_needed"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from companion import results, symbolic
+from companion.study import results, symbolic
 from tests.claims.form import agrees, by_severity
 
 fatal, matters, detail = by_severity("mechanisms/apa")

@@ -18,8 +18,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from companion import results
-from companion.analysis import Comparison, compare, family
+from companion.study import results
+from companion.study.analysis import Comparison, compare, family
 from tests.claims.apa.facts import matters, series
 from tests.claims.form import (
     Verdict,

@@ -11,8 +11,8 @@ from typing import Any
 
 import sympy
 
-from companion import results, symbolic
-from companion.analysis import compare, family
+from companion.study import results, symbolic
+from companion.study.analysis import compare, family
 from tests.claims.apa import facts
 from tests.claims.apa.facts import (
     GRADIENTS,

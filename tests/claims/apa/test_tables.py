@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from companion import results
+from companion.study import results
 from tests.claims.apa.facts import detail, fatal, matters, quoted_differences, without
 from tests.claims.form import (
     Verdict,

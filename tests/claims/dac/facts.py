@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from statistics import NormalDist, mean
 from typing import Any, NamedTuple
 
-from companion import results
-from companion.analysis import Comparison, holm
-from companion.dac.experiments import comparisons
+from companion.dac.study.experiments import comparisons
+from companion.study import results
+from companion.study.analysis import Comparison, holm
 from tests.claims.form import Run, Verdict, by_severity, detected, enumerated, not_tested, with_interval
 
 fatal, matters, detail = by_severity("mechanisms/dac")

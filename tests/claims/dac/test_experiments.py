@@ -17,8 +17,8 @@ from dataclasses import astuple
 from statistics import mean
 from typing import Any
 
-from companion.analysis import Comparison, Interval, family, holm
-from companion.dac.experiments import changes
+from companion.dac.study.experiments import changes
+from companion.study.analysis import Comparison, Interval, family, holm
 from tests.claims.dac.facts import (
     SIGNIFICANT,
     blind,

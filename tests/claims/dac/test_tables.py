@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from companion import datasets, results
+from companion.study import datasets, results
 from tests.claims.dac.facts import (
     COSTS,
     RESNETS,
@@ -390,7 +390,7 @@ def test_in_favour():
 def test_significant():
     from scipy import stats
 
-    from companion.analysis import holm
+    from companion.study.analysis import holm
 
     rows = pairs("dac-table-1")
     corrected = holm([row.p_value for row in rows])

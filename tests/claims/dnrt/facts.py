@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from companion import results
+from companion.study import results
 from tests.claims.form import by_severity
 
 fatal, matters, detail = by_severity("mechanisms/dnrt")

@@ -1,7 +1,7 @@
 """What the paper on DNRT says of trained networks, judged by runs of ours where there are any.
 
-What counts as clear stood before the results existed: `companion.dnrt.experiments.comparisons`, differences paired by
-seed, p < 0.05 by the t-test with Holm's correction over all comparisons of one result.
+What counts as clear stood before the results existed: `companion.dnrt.study.experiments.comparisons`, differences
+paired by seed, p < 0.05 by the t-test with Holm's correction over all comparisons of one result.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from companion import results
-from companion.analysis import Comparison, alike, interval
-from companion.dnrt.experiments import comparisons, label
+from companion.dnrt.study.experiments import comparisons, label
+from companion.study import results
+from companion.study.analysis import Comparison, alike, interval
 from tests.claims.dnrt.facts import accuracies, detail, fatal, matters
 from tests.claims.form import (
     Change,

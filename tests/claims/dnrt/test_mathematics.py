@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from companion import results
 from companion.functional import raa
+from companion.study import results
 from tests.claims.dnrt.facts import NEGLIGIBLE, detail, fatal, matters, quoted
 from tests.claims.form import ROUNDING, Verdict, cells, count, enumerated, graded, number, swap
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from statistics import fmean, median
 
-from companion import results
+from companion.study import results
 from tests.claims.dnrt.facts import NEGLIGIBLE, accuracies, detail, fatal, matters, quoted
 from tests.claims.form import Verdict, agrees, cells, count, enumerated, graded, not_tested, number, tables
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 
-from companion.layeract import formulas
+from companion.layeract.study import formulas
 from tests.claims import form
 
 Row = Sequence[float]

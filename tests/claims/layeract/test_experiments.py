@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
-from companion import results
-from companion.analysis import family, interval
-from companion.corruptions import CORRUPTIONS
-from companion.layeract.experiments import comparisons
+from companion.layeract.study.experiments import comparisons
+from companion.study import results
+from companion.study.analysis import family, interval
+from companion.study.corruptions import CORRUPTIONS
 from tests.claims.form import Verdict, detected, enumerated, judged_alike, no_result, not_tested, rows, run_of
 from tests.claims.layeract.facts import claim
 

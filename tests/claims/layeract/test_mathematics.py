@@ -10,8 +10,8 @@ from statistics import fmean, pstdev
 import sympy
 from mpmath import mp, mpf
 
-from companion import results, symbolic
-from companion.layeract import formulas
+from companion.layeract.study import formulas
+from companion.study import results, symbolic
 from tests.claims.form import ROUNDING, Verdict, at_most, both, count, enumerated, formula, graded, swap
 from tests.claims.layeract.facts import (
     ALPHA,

@@ -6,8 +6,8 @@ from statistics import fmean
 
 from scipy import stats
 
-from companion import results
-from companion.analysis import holm
+from companion.study import results
+from companion.study.analysis import holm
 from tests.claims.form import Verdict, both, cells, count, enumerated, graded, not_tested, number, rank, tables
 from tests.claims.layeract.facts import claim
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from companion import results
-from companion.multi_argument.counts import conv_parameters, inner_parameters, mlp_parameters
+from companion.multi_argument.study.counts import conv_parameters, inner_parameters, mlp_parameters
+from companion.study import results
 from tests.claims.form import by_severity
 
 fatal, matters, detail = by_severity("mechanisms/multi-argument")

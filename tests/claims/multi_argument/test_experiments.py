@@ -1,7 +1,7 @@
 """What the paper on two-argument activations says of trained networks, judged by runs of ours where there are any.
 
-What counts as clear stood before the results existed: `companion.multi_argument.experiments.comparisons`, differences
-paired by seed, p < 0.05 by the t-test with Holm's correction over the four comparisons of one result.
+What counts as clear stood before the results existed: `companion.multi_argument.study.experiments.comparisons`,
+differences paired by seed, p < 0.05 by the t-test with Holm's correction over the four comparisons of one result.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from companion.analysis import Comparison
-from companion.multi_argument.experiments import comparisons, label
+from companion.multi_argument.study.experiments import comparisons, label
+from companion.study.analysis import Comparison
 from tests.claims.form import Change, Run, Verdict, both, detected, enumerated, not_tested, rows, run_of, with_interval
 from tests.claims.multi_argument.facts import (
     BIASES,

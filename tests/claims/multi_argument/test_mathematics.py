@@ -12,12 +12,13 @@ import sympy
 import torch
 from torch import Tensor
 
-from companion import MultiArgument, symbolic
-from companion.multi_argument import formulas
-from companion.multi_argument.counts import inner_parameters, match
-from companion.multi_argument.pretraining import PAPER, PUBLISHED_CODE, Grid, RandomMap
+from companion import MultiArgument
 from companion.multi_argument.quadratic import count_of
-from companion.multi_argument.surfaces import bends, curvature, hermite_functions, spectrum
+from companion.multi_argument.study import formulas
+from companion.multi_argument.study.counts import inner_parameters, match
+from companion.multi_argument.study.pretraining import PAPER, PUBLISHED_CODE, Grid, RandomMap
+from companion.multi_argument.study.surfaces import bends, curvature, hermite_functions, spectrum
+from companion.study import symbolic
 from tests.claims.form import ROUNDING, Verdict, at_most, enumerated, formula, graded, swap
 from tests.claims.multi_argument.facts import (
     BIASES,

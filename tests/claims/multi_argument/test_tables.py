@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import fsum
 
-from companion import results
+from companion.study import results
 from tests.claims.form import (
     Verdict,
     agrees,

@@ -7,7 +7,7 @@ from scipy import ndimage
 
 from companion.study.together import corruptions
 from companion.study.together.corruptions import CIFAR_C, corrupted
-from tests.together import together
+from tests.cases import together
 
 
 def pictures(n=6, side=32):

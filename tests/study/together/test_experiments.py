@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from companion.experiments import Job, get
+from companion.study.experiments import Job, get
 from companion.study.together import experiments
 from companion.study.together.corruptions import CIFAR_C
 from companion.study.together.neurons import NEURONS
-from companion.training import evaluate
-from tests.experiments.committed import assert_current, committed
+from companion.study.training import evaluate
+from tests.study.experiments.committed import assert_current, committed
 
 KEYS = {
     "together-conv": {

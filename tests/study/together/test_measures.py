@@ -4,7 +4,7 @@ from torch import nn
 
 from companion import AGLU, RAA, DACLinear, MultiBias
 from companion.baselines import PReLU
-from companion.datasets import Part
+from companion.study.datasets import Part
 from companion.study.together import measures
 from companion.study.together.measures import (
     attacks,
@@ -16,7 +16,7 @@ from companion.study.together.measures import (
     neural_collapse,
     noises,
 )
-from companion.training import train
+from companion.study.training import train
 
 
 def test_calibration_is_the_mean_distance_of_accuracy_and_confidence_over_bins():

@@ -1,9 +1,9 @@
 import torch
 from torch import nn
 
-from companion.datasets import load
+from companion.study.datasets import load
 from companion.study.together.network import LAYERS, ArenaCNN, Whitening, front
-from tests.together import together
+from tests.cases import together
 
 
 def images(n=200, channels=3, side=8):

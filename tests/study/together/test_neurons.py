@@ -6,8 +6,8 @@ from torch.nn import functional as F
 from companion import RAA, DACConv2d, DACLinear, LASiLU, MultiArgument, MultiBias, count
 from companion.study.together.network import LAYERS, front
 from companion.study.together.neurons import NEURONS, Maxout, build, equal_widths
-from companion.training import parameter_groups
-from tests.together import together
+from companion.weight_decay import parameter_groups
+from tests.cases import together
 
 SHAPE, CLASSES, WIDTHS = (3, 8, 8), 10, (16, 32, 32)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from companion.analysis import detectable, interval
+from companion.study.analysis import detectable, interval
 from companion.study.together.power import SMALLEST_DIFFERENCE, seeds_needed
 
 PILOT = [0.004, 0.001, -0.002, 0.003, 0.006]

@@ -1,0 +1,1 @@
+"""What the book says of it: its mathematics, experiments, exercises and figures."""

@@ -1,0 +1,1 @@
+"""A kernel proves itself on a GPU before it computes for anybody there."""

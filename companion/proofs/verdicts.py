@@ -1,0 +1,313 @@
+"""A kernel proves itself on a GPU before it computes for anybody there.
+
+No machine on which this project is tested has a GPU. So the first time that an operator is to run by its kernels on a
+GPU, a child process launches every one of them, forward and backward, in each dtype and at odd sizes, and compares
+with plain torch in float64. It is a process of its own because an illegal address spoils a process for good and a
+kernel that hangs never returns; so nothing of the caller's is touched or inherited either. The verdict is kept in
+:func:`~companion.files.cache_directory`, one for each cubin, GPU, driver, CuPy and torch.
+
+A room says what is to be proved (an :class:`Operator`, beside its kernels) and how (its module ``proof``). What runs in
+the child process is in :mod:`companion.proofs.trial`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from companion.cuda import build, launch
+from companion.files import cache_directory, check_owner, write_privately
+from companion.operators import Operator, choice, operators
+
+#: Seconds that a proof may take, compilation included.
+LIMIT = 300.0
+
+SIMULATOR = "simulator"
+
+_known: dict[tuple[str, str], Verdict] = {}
+_one_at_a_time = threading.Lock()
+
+
+def _after_fork() -> None:
+    """Another thread may have held the lock: it is not there in the child, which would wait for it for ever."""
+    global _one_at_a_time
+    _one_at_a_time = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Verdict(NamedTuple):
+    """Whether an operator may be computed by its kernels; if not, why, and whether that is worth keeping."""
+
+    holds: bool
+    said: str
+    seconds: float = 0.0
+    lasting: bool = True
+
+
+# --- asked by operators ------------------------------------------------------------------------------------------
+
+
+def holds(operator: Operator, device: torch.device) -> bool:
+    """Whether the kernels of an operator may compute on this device; found out at the first call.
+
+    Raises
+    ------
+    RuntimeError
+        During the capture of a CUDA graph, if it is not known yet.
+    """
+    return known(operator, place_of(device), warn=True).holds
+
+
+def known(operator: Operator, place: str, warn: bool = False) -> Verdict:
+    """The verdict on an operator: from this process, from the disk, or from a child process that finds it out."""
+    found = _known.get((operator.name, place))
+    if found is not None:
+        return found
+    if place != SIMULATOR and not torch.cuda.is_available():
+        return Verdict(False, "there is no GPU.")  # a tensor of which only the device is pretended
+    if place != SIMULATOR and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            f"{operator.name}: its kernels are not proved on this GPU yet, and that is not possible while a CUDA graph "
+            "is captured; call the operator once, or companion.warmup(), before the capture"
+        )
+    with _one_at_a_time:
+        found = _known.get((operator.name, place))
+        if found is None:
+            found = _verdict(operator, place)
+            _known[operator.name, place] = found
+            if warn and not found.holds:
+                warnings.warn(_warning(operator, place, found), RuntimeWarning, stacklevel=2)
+    return found
+
+
+def place_of(device: torch.device) -> str:
+    """A device by the name under which a child process finds it."""
+    return f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
+
+
+def _warning(operator: Operator, place: str, verdict: Verdict) -> str:
+    return (
+        f"companion: plain torch computes {operator.name} on {gpu_name(place)}, because the kernels did not prove "
+        f"themselves there: {verdict.said} Results are right, but slower. Please report this with what "
+        f"`python -m companion.doctor` prints{_where_to_report()}."
+    )
+
+
+def _where_to_report() -> str:
+    try:
+        addresses = importlib.metadata.metadata("rethinking-the-neuron").get_all("Project-URL") or []
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    found = dict(entry.split(", ", 1) for entry in addresses).get("Issues")
+    return f" at {found}" if found else ""
+
+
+def warmup(device: torch.device | str = "cuda") -> None:
+    """Compile every kernel for a GPU, let it prove itself, and load it, now.
+
+    After it no first call is slow, and a CUDA graph may be captured: neither proving nor loading is possible during a
+    capture. Where kernels do not prove themselves, a warning says so, and plain torch computes.
+
+    Parameters
+    ----------
+    device : torch.device or str
+        A CUDA device; without an index, the current one.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no such GPU, or CuPy is missing.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> if torch.cuda.is_available():
+    ...     companion.warmup()
+    """
+    if not torch.cuda.is_available():
+        raise RuntimeError("warmup: there is no GPU here that torch can use")
+    launch.cupy()
+    place = place_of(torch.device(device))
+    major, minor = torch.cuda.get_device_capability(torch.device(place))
+    refused = {
+        kernels
+        for operator in operators()
+        if not known(operator, place, warn=True).holds
+        for kernels in operator.kernels
+    }
+    for kernels in launch.all_kernels():
+        if kernels not in refused and kernels.lowest <= 10 * major + minor:
+            kernels.load(torch.device(place).index)
+
+
+# --- the verdict -------------------------------------------------------------------------------------------------
+
+
+def identity(operator: Operator, place: str) -> dict[str, Any]:
+    """All that a verdict depends on.
+
+    Raises
+    ------
+    CompileError
+        If there is no compiler whose cubins could be proved.
+    """
+    if place == SIMULATOR:
+        texts = [kernels.source.read_text() for kernels in operator.kernels]
+        return {"operator": operator.name, "sources": hashlib.sha256("\0".join(texts).encode()).hexdigest()}
+    device = torch.device(place)
+    major, minor = torch.cuda.get_device_capability(device)
+    return {
+        "operator": operator.name,
+        "cubins": [build.cubin_key(kernels.source, 10 * major + minor) for kernels in operator.kernels],
+        "gpu": gpu_name(place),
+        "driver": driver(),
+        "cupy": _version("cupy"),
+        "torch": torch.__version__,
+    }
+
+
+def gpu_name(place: str) -> str:
+    """The model of the GPU."""
+    return SIMULATOR if place == SIMULATOR else torch.cuda.get_device_name(torch.device(place))
+
+
+@functools.cache
+def driver() -> str:
+    """The version of the GPU's driver, and of CUDA that it knows."""
+    module = Path("/proc/driver/nvidia/version")
+    text = module.read_text().split("\n")[0] if module.is_file() else ""
+    return f"{getattr(torch._C, '_cuda_getDriverVersion', int)()} {text}".strip()
+
+
+def _version(module: str) -> str | None:
+    for distribution in importlib.metadata.packages_distributions().get(module, ()):
+        return f"{distribution} {importlib.metadata.version(distribution)}"
+    return None
+
+
+def verdict_path(operator: Operator, place: str) -> Path:
+    """Where the verdict of this operator here is or will be kept.
+
+    Raises
+    ------
+    CompileError
+        If there is no compiler whose cubins could be proved.
+    PermissionError
+        If somebody else can change what lies in the cache.
+    """
+    digest = hashlib.sha256(json.dumps(identity(operator, place), sort_keys=True).encode()).hexdigest()
+    return cache_directory("proof") / f"{operator.name}-{digest[:20]}.json"
+
+
+def kept(operator: Operator, place: str) -> Verdict | None:
+    """The verdict of an earlier proof, None if there was none.
+
+    Raises
+    ------
+    CompileError
+        If there is no compiler whose cubins could have been proved.
+    PermissionError
+        If somebody else can change what lies in the cache.
+    """
+    return _read(verdict_path(operator, place))
+
+
+def _verdict(operator: Operator, place: str) -> Verdict:
+    from filelock import FileLock, Timeout
+
+    try:
+        path = verdict_path(operator, place)
+        # Eight processes that begin together prove once.
+        with FileLock(path.with_suffix(".lock"), timeout=2 * LIMIT, mode=0o600):
+            if (found := _read(path)) is None:
+                found = prove(operator, place)
+                if found.lasting:
+                    write_privately(path, json.dumps(found._asdict() | identity(operator, place)).encode())
+    except (build.CompileError, PermissionError) as error:
+        return Verdict(False, f"{error}.")
+    except (OSError, Timeout) as error:
+        return Verdict(False, f"the proof could not be made or kept ({one_line(str(error))}).")
+    return found
+
+
+def _read(path: Path) -> Verdict | None:
+    """A verdict that was kept; None if there is none, or something else."""
+    try:
+        check_owner(path)
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        verdict = Verdict(stored["holds"], str(stored["said"]), float(stored["seconds"]))
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return verdict if isinstance(verdict.holds, bool) else None
+
+
+def prove(operator: Operator, place: str) -> Verdict:
+    """Let a child process run the exercise of an operator; nothing is read or kept.
+
+    Parameters
+    ----------
+    operator : Operator
+        What is to be proved.
+    place : str
+        "cuda:0" or another GPU, or "simulator".
+    """
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report"
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}\n"
+            "from companion.proofs.trial import main\n"
+            f"main({operator.exercise!r}, {operator.name!r}, {place!r}, {str(report)!r})"
+        )
+        # Not a pipe: whoever waits for its end would wait for a hanging child as well.
+        with (Path(folder) / "said").open("w+") as said:
+            child = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=os.environ | {"COMPANION_CACHE": str(cache_directory())},
+            )
+            try:
+                status = child.wait(LIMIT)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # one that waits for the GPU may not even die
+                    child.wait(10)
+                return Verdict(False, f"they did not end within {LIMIT:g} seconds.", time.monotonic() - start)
+            said.seek(0)
+            last = one_line(said.read().strip().rpartition("\n")[2])
+        seconds = round(time.monotonic() - start, 1)
+        if not report.is_file():
+            return Verdict(
+                False, f"the process that tried them ended with status {status}: {last or 'no word'}.", seconds
+            )
+        fault, lasting = json.loads(report.read_text(encoding="utf-8"))
+        return Verdict(not fault, fault, seconds, lasting)
+
+
+def one_line(text: str) -> str:
+    """A message on one line, short, and without the folders of this machine: it ends up in reports."""
+    return re.sub(r"(?:[A-Za-z]:)?[\\/](?:[^\s\\/:'\"]+[\\/])+", "", " ".join(text.split()))[:500]
+
+
+choice.trusts = holds

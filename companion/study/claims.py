@@ -1,0 +1,261 @@
+"""The ledger: what the papers say, and verdicts that tests computed.
+
+Each claim of a paper is a test of its own, in ``tests/claims/<mechanism>`` of the source. What it found is a row of
+``data/claims/<mechanism>.json``, written by ``make claims`` and compared with a new computation by every ``make test``.
+Here the rows are read and printed.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, get_args
+
+from companion.rooms import ROOMS, title
+from companion.study.results import data_path
+
+__all__ = ["KINDS", "SEVERITIES", "STATUSES", "Claim", "cards", "get", "ledger", "summary", "table"]
+
+Status = Literal[
+    "holds",
+    "holds in part",
+    "does not hold",
+    "seen at smaller scale",
+    "seen in part at smaller scale",
+    "not seen at smaller scale",
+    "opposite at smaller scale",
+    "not decided",
+    "not tested",
+]
+Severity = Literal["fatal", "matters", "detail"]
+Kind = Literal["mathematics", "tables", "experiments"]
+
+STATUSES: tuple[Status, ...] = get_args(Status)
+"""What a verdict can be. The appendix of the book says what each means."""
+
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+"""How much depends on a claim: the method or the main result; what a reader would do; nothing else."""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""What decides a claim: computation; the paper's own numbers; trainings of ours."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of a paper, and what its test found.
+
+    Attributes
+    ----------
+    id : str
+        Begins with the mechanism: "apa-silu". It is the anchor on the page of the ledger.
+    claim : str
+        Our paraphrase.
+    source : str
+        Section, equation or table of the paper.
+    kind : {"mathematics", "tables", "experiments"}
+        What decides it.
+    severity : {"fatal", "matters", "detail"}
+        How much depends on it.
+    status : str
+        One of `STATUSES`.
+    evidence : str
+        One sentence, at most 40 words.
+    power : str
+        For experiments: the effect that would have been found with a probability of 80 %. Else empty.
+    decided_by : str
+        Where the status is "not tested" or "not decided": what would decide it. Else empty.
+    chapter : str
+        The page that discusses it, perhaps with an anchor: "mechanisms/apa#eq-apa-aglu".
+    test : str
+        What computes the verdict: "tests/claims/apa/test_mathematics.py::test_silu".
+    """
+
+    id: str
+    claim: str
+    source: str
+    kind: Kind
+    severity: Severity
+    status: Status
+    evidence: str
+    power: str
+    decided_by: str
+    chapter: str
+    test: str
+
+    @property
+    def mechanism(self) -> str:
+        """The room whose paper says it."""
+        return self.id.partition("-")[0]
+
+
+@cache
+def _read(mechanism: str) -> tuple[Claim, ...]:
+    path = data_path() / "claims" / f"{mechanism}.json"
+    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return tuple(Claim(**row) for row in rows)
+
+
+def ledger(mechanism: str | None = None) -> list[Claim]:
+    """Return the claims of a mechanism's paper, or those of all papers.
+
+    Parameters
+    ----------
+    mechanism : str, optional
+        For example "apa".
+
+    Returns
+    -------
+    list of Claim
+        In the order of the paper.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the mechanism has no ledger.
+
+    Examples
+    --------
+    >>> {claim.kind for claim in ledger("apa")} == set(KINDS)
+    True
+    """
+    if mechanism is not None:
+        return list(_read(mechanism))
+    return [claim for room in ROOMS if (data_path() / "claims" / f"{room}.json").is_file() for claim in _read(room)]
+
+
+def get(*ids: str) -> list[Claim]:
+    """Return claims by their ids, in the order of these.
+
+    Parameters
+    ----------
+    *ids : str
+        Such as "apa-silu".
+
+    Returns
+    -------
+    list of Claim
+        As many as ids.
+
+    Raises
+    ------
+    KeyError
+        If an id is in no ledger.
+
+    Examples
+    --------
+    >>> get("apa-silu")[0].mechanism
+    'apa'
+    """
+    claims = {claim.id: claim for claim in ledger()}
+    unknown = [name for name in ids if name not in claims]
+    if unknown:
+        raise KeyError(f"ids: {', '.join(unknown)} not in the ledger")
+    return [claims[name] for name in ids]
+
+
+def table(claims: Iterable[Claim]) -> str:
+    """Return claims with their verdicts as a Markdown table for a chapter.
+
+    Parameters
+    ----------
+    claims : iterable of Claim
+        From `get` or `ledger`.
+
+    Returns
+    -------
+    str
+        Markdown with the columns Claim, Verdict, Evidence; a verdict links to its row in the appendix.
+
+    Examples
+    --------
+    >>> print(table(get("apa-silu")).splitlines()[0])
+    | Claim | Verdict | Evidence |
+    """
+    lines = ["| Claim | Verdict | Evidence |", "| --- | --- | --- |"]
+    for claim in claims:
+        evidence = " ".join(filter(None, (claim.evidence, claim.power, claim.decided_by)))
+        verdict = f"<a href='../appendix/claims.html#{claim.id}'>**{claim.status}**</a>"
+        lines.append(f"| {_escaped(claim.claim)} ({_escaped(claim.source)}) | {verdict} | {_escaped(evidence)} |")
+    return "\n".join(lines)
+
+
+def cards(claims: Iterable[Claim]) -> str:
+    """Return claims as HTML: a card each, with its id as anchor, and what a filter asks for as data.
+
+    Parameters
+    ----------
+    claims : iterable of Claim
+        From `ledger`.
+
+    Returns
+    -------
+    str
+        One element of the class "claims".
+
+    Examples
+    --------
+    >>> "id='apa-silu'" in cards(get("apa-silu"))
+    True
+    """
+    return "\n".join(["<div class='claims'>", *map(_card, claims), "</div>"])
+
+
+def _card(claim: Claim) -> str:
+    asked = {"paper": title(claim.mechanism), "kind": claim.kind, "severity": claim.severity, "verdict": claim.status}
+    data = " ".join(f"data-{name}='{html.escape(value)}'" for name, value in asked.items())
+    page, hashed, anchor = claim.chapter.partition("#")
+    evidence = " ".join(filter(None, (claim.evidence, claim.power)))
+    rest = f"<p class='decided'>{html.escape(claim.decided_by)}</p>" if claim.decided_by else ""
+    return (
+        f"<article id='{claim.id}' {data}>"
+        f"<header><strong>{claim.status}</strong> <span>{asked['paper']}, {html.escape(claim.source)}</span></header>"
+        f"<p>{_signed(html.escape(claim.claim))}</p><p class='evidence'>{_signed(html.escape(evidence))}</p>{rest}"
+        f"<footer>{claim.severity} · {claim.kind} · <a href='../{page}.html{hashed}{anchor}'>chapter</a> · "
+        f"<code>{claim.test}</code> · <a href='#{claim.id}'>{claim.id}</a></footer></article>"
+    )
+
+
+def summary() -> str:
+    """Return how many claims of each paper have which verdict, as a Markdown table.
+
+    Returns
+    -------
+    str
+        A row for each verdict, a column for each paper; in parentheses how many of the claims are fatal.
+
+    Examples
+    --------
+    >>> summary().splitlines()[0].startswith("| Verdict |")
+    True
+    """
+    claims = ledger()
+    papers = list(dict.fromkeys(claim.mechanism for claim in claims))
+    names = [title(paper) for paper in papers]
+    every = Counter((claim.status, claim.mechanism) for claim in claims)
+    fatal = Counter((claim.status, claim.mechanism) for claim in claims if claim.severity == "fatal")
+    lines = [f"| Verdict | {' | '.join(names)} |", f"| --- |{' --- |' * len(papers)}"]
+    for status in STATUSES:
+        if any(every[status, paper] for paper in papers):
+            cells = [_counted(every[status, paper], fatal[status, paper]) for paper in papers]
+            lines.append(f"| **{status}** | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _counted(every: int, fatal: int) -> str:
+    return f"{every} ({fatal})" if fatal else f"{every}" if every else ""
+
+
+def _signed(text: str) -> str:
+    return re.sub(r"(?<!\w)-(?=\d)", "−", text)
+
+
+def _escaped(cell: str) -> str:
+    plain = html.escape(" ".join(cell.split()), quote=False)
+    for special in "|*$_":
+        plain = plain.replace(special, f"\\{special}")
+    return _signed(plain)

@@ -1,0 +1,293 @@
+"""backend() chooses who computes, and says who would; the checks that operators share."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import companion
+from companion import functional, operators
+from companion.apa.kernel import OPERATOR
+from companion.functional import aglu
+from companion.operators import checks, choice
+from tests.cases import together
+
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    assert choice._of_context.get() is None
+    yield
+    companion.backend("auto")
+
+
+def in_another_thread(work: Callable[[], T]) -> T:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+@pytest.mark.parametrize("name", ["torch", "kernel", "simulator"])
+def test_a_chosen_backend_stays_until_another_is_chosen(name: str) -> None:
+    assert companion.backend(name) == name
+    assert companion.backend() == name
+
+
+def test_a_with_statement_restores_the_former_choice() -> None:
+    companion.backend("torch")
+    with companion.backend("simulator") as chosen:
+        assert chosen == companion.backend() == "simulator"
+        with companion.backend("kernel"):
+            assert companion.backend() == "kernel"
+        assert companion.backend() == "simulator"
+    assert companion.backend() == "torch"
+
+
+def test_it_is_restored_after_an_exception_too() -> None:
+    with pytest.raises(ZeroDivisionError), companion.backend("simulator"):
+        1 / 0  # noqa: B018
+    assert companion.backend() != "simulator"
+
+
+def test_a_plain_choice_of_the_main_thread_holds_for_all_threads() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        for name in ("torch", "simulator"):
+            companion.backend(name)
+            assert pool.submit(companion.backend).result() == name
+
+
+def test_a_with_statement_holds_for_its_own_thread_alone() -> None:
+    companion.backend("torch")
+    with companion.backend("simulator"):
+        assert in_another_thread(companion.backend) == "torch"
+        companion.backend("kernel")
+        assert companion.backend() == "kernel"
+        assert in_another_thread(companion.backend) == "torch"
+    assert companion.backend() == "torch"
+
+
+def test_the_choice_of_another_thread_is_its_own() -> None:
+    companion.backend("torch")
+
+    def work() -> list[str]:
+        companion.backend("simulator")
+        with companion.backend("kernel"):
+            pass
+        return [companion.backend(), in_another_thread(companion.backend)]
+
+    assert in_another_thread(work) == ["simulator", "torch"]
+    assert companion.backend() == "torch"
+
+
+def test_threads_whose_blocks_overlap_do_not_disturb_one_another() -> None:
+    names = ["torch", "simulator"] * 4
+    together = threading.Barrier(len(names))
+
+    def work(name: str) -> set[str]:
+        together.wait()
+        seen = set()
+        for _ in range(200):
+            with companion.backend(name):
+                seen.add(choice.choose(torch.zeros(1), OPERATOR))
+        return seen
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(names)) as pool:
+            assert list(pool.map(work, names)) == [{name} for name in names]
+    finally:
+        sys.setswitchinterval(interval)
+    assert choice._selected() == "auto"
+
+
+def test_tasks_inherit_a_choice_and_keep_their_own() -> None:
+    async def chosen(name: str) -> list[str]:
+        inherited = companion.backend()
+        with companion.backend(name):
+            await asyncio.sleep(0)
+            return [inherited, companion.backend()]
+
+    async def work() -> list[list[str]]:
+        with companion.backend("torch"):
+            return await asyncio.gather(chosen("simulator"), chosen("kernel"))
+
+    # in a thread of its own: a browser that other tests have opened keeps a loop running in this one
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(lambda: asyncio.run(work())).result()
+    assert found == [["torch", "simulator"], ["torch", "kernel"]]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["this thread", "another thread"])
+def test_a_backward_pass_computes_as_its_forward_pass_was_told_to(elsewhere: bool) -> None:
+    seen = []
+
+    def forward(x: Tensor) -> tuple[Tensor, tuple[()]]:
+        return x.exp(), ()
+
+    def backward(grad: Tensor, needs: object, saved: object, x: Tensor) -> tuple[Tensor]:
+        seen.append(companion.backend())
+        return (grad * x.exp(),)
+
+    x = torch.zeros(1, requires_grad=True)
+    with companion.backend("simulator"):
+        y = operators.differentiable(torch.exp, forward, backward)(x)
+    companion.backend("torch")
+    if elsewhere:
+        in_another_thread(y.backward)
+    else:
+        y.backward()
+    assert seen == ["simulator"]
+    assert companion.backend() == "torch"
+
+
+def test_an_unknown_backend_is_refused_and_changes_nothing() -> None:
+    companion.backend("torch")
+    with pytest.raises(ValueError, match="backend: got 'cuda', allowed are 'auto', 'torch', 'kernel', 'simulator'"):
+        companion.backend("cuda")
+    assert companion.backend() == "torch"
+
+
+def test_auto_says_who_would_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert companion.backend() == "torch"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(choice, "_launchable", lambda: True)
+    assert companion.backend() == "kernel"
+    monkeypatch.setattr(choice, "_launchable", lambda: False)
+    assert companion.backend() == "torch"
+
+
+def test_auto_computes_a_cpu_tensor_with_torch() -> None:
+    assert choice.choose(torch.zeros(1), OPERATOR) == "torch"
+
+
+def test_float64_is_always_computed_with_torch() -> None:
+    for name in ("kernel", "simulator"):
+        with companion.backend(name):
+            assert choice.choose(torch.zeros(1, dtype=torch.float64), OPERATOR) == "torch"
+
+
+def test_the_kernel_refuses_a_cpu_tensor() -> None:
+    with companion.backend("kernel"), pytest.raises(RuntimeError) as caught:
+        aglu(torch.zeros(3), 1.0, 1.0)
+    assert "backend 'kernel': the tensor is on cpu, the kernel needs a CUDA device" in str(caught.value)
+    assert "'auto', 'torch' or 'simulator'" in str(caught.value)
+
+
+def test_the_simulator_refuses_a_tensor_that_is_not_on_the_cpu() -> None:
+    with companion.backend("simulator"), pytest.raises(RuntimeError, match="the tensor is on meta"):
+        aglu(torch.zeros(3, device="meta"), 1.0, 1.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_auto_computes_a_cuda_tensor_with_the_kernel() -> None:
+    assert choice.choose(torch.zeros(1, device="cuda"), OPERATOR) == "kernel"
+    with companion.backend("simulator"), pytest.raises(RuntimeError, match="the tensor is on cuda:0"):
+        choice.choose(torch.zeros(1, device="cuda"), OPERATOR)
+
+
+def test_the_choice_is_not_made_at_import() -> None:
+    code = "import companion; print(companion.backend('simulator'), companion.backend())"
+    root = Path(companion.__file__).parents[1]
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
+    assert result.stdout == "simulator simulator\n"
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.vmap], ids=["grad", "vmap"])
+def test_a_transform_is_noticed(transform: object) -> None:
+    seen = []
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        seen.append(operators.transformed())
+        return x.sum()
+
+    transform(f)(torch.zeros(1))  # type: ignore[operator]
+    assert seen == [True]
+    assert not operators.transformed()
+
+
+def test_a_compiler_that_is_too_old_is_refused_or_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "COMPILES", False)
+    z = torch.linspace(-3, 3, 8, requires_grad=True)
+
+    def compiled(fullgraph: bool) -> torch.Tensor:
+        torch._dynamo.reset()
+        result: torch.Tensor = torch.compile(lambda z: aglu(z, 1.0, 0.5), fullgraph=fullgraph, backend="eager")(z)
+        return result
+
+    with pytest.raises((torch._dynamo.exc.Unsupported, RuntimeError)):
+        compiled(fullgraph=True)
+    wanted, found = aglu(z, 1.0, 0.5), compiled(fullgraph=False)
+    assert torch.allclose(wanted, found)
+    assert torch.allclose(*(torch.autograd.grad(y.sum(), z)[0] for y in (wanted, found)))
+
+
+MATRIX = torch.eye(3)
+SPARSE: dict[str, Callable[[], object]] = {
+    "z": lambda: functional.aglu(MATRIX.to_sparse(), 1.0, 1.0),
+    "kappa": lambda: functional.apa(MATRIX, torch.ones(3).to_sparse(), 1.0),
+    "y": lambda: functional.la_silu(MATRIX.to_sparse_csr()),
+    "weight": lambda: functional.dac_linear(MATRIX, MATRIX.to_sparse(), MATRIX),
+    "bias": lambda: functional.raa(MATRIX, torch.ones(3), torch.ones(1).to_sparse()),
+    "weights": lambda: functional.multi_argument(MATRIX, [MATRIX.to_sparse(), MATRIX[:1]], [MATRIX[0], MATRIX[0]], 3),
+    "coefficients": lambda: functional.quadratic_form(MATRIX, torch.ones(3).to_sparse(), 1),
+}
+
+
+@together("name, call", SPARSE.items(), of=lambda case: case[0])
+def test_a_sparse_tensor_is_refused(name: str, call: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match=f"{name}: got layout torch.sparse_.*, allowed is a dense tensor"):
+        call()
+
+
+def test_a_nested_tensor_is_refused() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    with pytest.raises(TypeError, match="y: got a nested tensor, allowed is a dense tensor"):
+        functional.la_silu(nested)
+
+
+@together("name", [*functional.__all__, "a function of it", "a module", "attention", "a network"])
+def test_torchscript_is_refused_with_what_there_is_instead(name: str) -> None:
+    def of_it(z: torch.Tensor) -> torch.Tensor:
+        return functional.la_silu(z)
+
+    others: dict[str, Any] = {
+        "a function of it": of_it,
+        "a module": companion.DACConv2d(2, 2, 1),
+        "attention": companion.SpatialChannelAttention(4),
+        "a network": nn.Sequential(nn.Linear(2, 2), companion.AGLU()),
+    }
+    with pytest.raises(TypeError, match=r"torch\.jit\.script: got \w+, .* torch\.compile, torch\.export"):
+        torch.jit.script(others.get(name) or getattr(functional, name))
+
+
+@together("name", ["raa", "dac_linear", "dac_conv2d", "quadratic_form"])
+def test_what_follows_may_work_in_place(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(companion.dac.op, "SMALL", 0)
+    x, weight = torch.randn(2, 3, 3, 3), torch.randn(4, 3, 3, 3)
+    operands = {
+        "raa": (x, torch.randn(3), torch.randn(1)),
+        "dac_linear": (x, torch.randn(4, 3), torch.randn(4, 3)),
+        "dac_conv2d": (x, weight, torch.randn(4, 3)),
+        "quadratic_form": (x, torch.randn(3), 1),
+    }[name]
+    device = "cuda" if backend == "kernel" else "cpu"
+    given = [x.to(device).requires_grad_() if isinstance(x, Tensor) else x for x in operands]
+    once, twice = getattr(functional, name)(*given), getattr(functional, name)(*given)
+    leaves = [x for x in given if isinstance(x, Tensor)]
+    twice.mul_(2)
+    assert torch.equal(twice, 2 * once)
+    for one, two in zip(torch.autograd.grad(once.sum(), leaves), torch.autograd.grad(twice.sum(), leaves), strict=True):
+        torch.testing.assert_close(two, 2 * one)

@@ -1,0 +1,130 @@
+"""The benchmark measures what it says, on shapes small enough for a test."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from companion.study import bench, results
+
+
+@pytest.fixture(params=bench.subjects())
+def what(request: pytest.FixtureRequest) -> bench.Subject:
+    """A room's subject without its compiled competitors."""
+    subject = bench.subjects()[request.param]
+    eager = tuple(c for c in subject.competitors if not c.compiled)
+    return dataclasses.replace(subject, competitors=eager, shapes=lambda device: [subject.tiny])
+
+
+def test_the_packages_function_is_the_published_expression(what: bench.Subject) -> None:
+    functions = {c.name: c.function for c in what.competitors}
+    inputs = bench.Inputs.draw(what, what.tiny, "float32", "cpu")
+    ours, published = (inputs.forward(functions[name]) for name in ("companion", "published"))
+    torch.testing.assert_close(ours, published, rtol=1e-4, atol=1e-5)
+    assert what.competitors[0].name == "companion"
+
+
+def test_every_argument_gets_a_gradient(what: bench.Subject) -> None:
+    inputs = bench.Inputs.draw(what, what.tiny, "float32", "cpu")
+    inputs.forward_backward(what.competitors[0].function)
+    assert all(argument.grad is not None for argument in inputs.arguments)
+
+
+def test_a_row_per_competitor_and_ratios_to_the_published(what: bench.Subject) -> None:
+    rows = bench.measure(what, what.tiny, "float32", "cpu", repeats=2)
+    assert [row["competitor"] for row in rows] == [c.name for c in what.competitors]
+    by_name = {row["competitor"]: row for row in rows}
+    assert by_name["published"]["forward_ratio"] == by_name["published"]["forward_backward_ratio"] == 1
+    assert all(row["forward_ms"] > 0 and row["elements"] == math.prod(what.tiny) for row in rows)
+    about = {(row.get("row_length"), row.get("size")) for row in rows}
+    assert about == {(16, None) if what.tiny == (16, 16) else (None, " × ".join(map(str, what.tiny)))}
+
+
+def test_the_run_writes_a_result_that_fits_the_schema(
+    what: bench.Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "runs_path", lambda: tmp_path)
+    monkeypatch.setattr(bench, "subjects", lambda: {what.name: what})
+    monkeypatch.setattr(bench, "peak_mebibytes", lambda *_: 1.0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert bench.main([what.name, "--repeats", "1"]) == 0
+    (path,) = tmp_path.iterdir()
+    assert path.name == f"bench-{what.name}-cpu.json"
+    result = json.loads(path.read_text())
+    results.check(result, path.name)
+    assert result["rows"][0]["peak_mib"] == 1.0
+
+
+def test_memory_is_that_of_the_pass() -> None:
+    # z's gradient alone is 16 MiB
+    assert 16 <= bench.peak_mebibytes("apa", "published", (2**22,), "float32", "cpu") < 1000
+
+
+def test_with_a_value_per_channel_aglu_holds_three_times_its_input_at_most() -> None:
+    # the result, the gradient and some chunks; the published expression holds seven times its input
+    shape = (64, 64, 32, 32)
+    mebibytes = math.prod(shape) * 4 / 2**20
+    assert bench.peak_mebibytes("apa-channels", "companion", shape, "float32", "cpu") <= 3 * mebibytes
+
+
+def test_without_a_name_the_names_are_listed_and_nothing_is_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "_measured", None)
+    assert bench.main([]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*bench.subjects()]
+
+
+def test_all_means_all_of_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    measured = []
+
+    def note(what: bench.Subject, *_: object) -> dict[str, object]:
+        measured.append(what.name)
+        return {"preset": "cpu", "rows": []}
+
+    monkeypatch.setattr(bench, "_measured", note)
+    monkeypatch.setattr(bench, "runs_path", lambda: tmp_path)
+    assert bench.main(["all"]) == 0
+    assert measured == [*bench.subjects()]
+
+
+def test_one_dtype_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+
+    def note(what: bench.Subject, device: str, dtypes: list[str], *_: object) -> dict[str, object]:
+        asked.append(dtypes)
+        return {"preset": "cpu", "rows": []}
+
+    monkeypatch.setattr(bench, "_measured", note)
+    monkeypatch.setattr(bench, "runs_path", lambda: tmp_path)
+    name = next(iter(bench.subjects()))
+    assert bench.main([name]) == bench.main([name, "--dtype", "float32"]) == 0
+    assert asked == [["float32", "bfloat16"], ["float32"]]
+
+
+def test_every_counted_call_follows_one_of_its_own_and_the_order_changes() -> None:
+    called: list[str] = []
+
+    def recorded(name: str) -> bench.Competitor:
+        def function(z: torch.Tensor) -> torch.Tensor:
+            called.append(name)
+            return z.exp()
+
+        return bench.Competitor(name, function)
+
+    names = ("companion", "published", "another")
+    what = bench.Subject("apa", "", tuple(map(recorded, names)), lambda device: [(3,)])
+    rounds = 5
+    bench.measure(what, (3,), "float32", "cpu", repeats=rounds - 3)
+    pairs = list(zip(called[::2], called[1::2], strict=True))
+    assert all(first == second for first, second in pairs)
+    each = 2 * len(names)  # forward, and forward with backward
+    orders = [tuple(first for first, _ in pairs[k * each : (k + 1) * each]) for k in range(rounds)]
+    assert all(sorted(order) == sorted(2 * names) for order in orders)
+    assert len(pairs) == rounds * each
+    assert len(set(orders)) > 1
