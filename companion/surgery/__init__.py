@@ -1,4 +1,4 @@
-"""These neurons in somebody else's network: activations replaced; a network as a graph, for rules that move them."""
+"""These neurons in somebody else's network: activations replaced, and put back."""
 
 from companion.surgery.replacements import replace_activations, restore_activations
 

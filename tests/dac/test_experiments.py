@@ -9,9 +9,10 @@ from torch.nn import functional as F
 
 from companion import DACLinear
 from companion.dac.study import constructions, experiments
+from companion.dac.study.early_stopping import early_stopping
 from companion.dac.study.experiments import changes, comparisons, error_rates
 from companion.study import datasets
-from companion.study.analysis import early_stopping, holm, paired
+from companion.study.analysis import holm, paired
 from companion.study.experiments import Job, get, run
 from companion.study.experiments.classification import fit, validation_accuracy
 from companion.weight_decay import parameter_groups

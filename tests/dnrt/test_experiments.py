@@ -7,8 +7,8 @@ from torch.nn import functional as F
 from companion.dnrt.layers import RAA
 from companion.dnrt.study import experiments
 from companion.dnrt.study.experiments import comparisons, label
+from companion.dnrt.study.responses import sparsity, within_class_share
 from companion.study import datasets
-from companion.study.analysis import sparsity, within_class_share
 from companion.study.experiments import Job, get
 from tests.study.experiments.committed import assert_current, committed
 

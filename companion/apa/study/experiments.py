@@ -63,9 +63,10 @@ from torch.autograd.function import once_differentiable
 
 from companion.apa.layers import AGLU, APA, ChannelAttention
 from companion.apa.op import apa
+from companion.apa.study.attention import attention_entropy
+from companion.apa.study.distributions import ks_distance, skewness
 from companion.baselines import PReLU
 from companion.operators import cast, compute_dtype
-from companion.study.analysis import attention_entropy, ks_distance, skewness
 from companion.study.datasets import frequent_and_rare
 from companion.study.experiments import Case, Experiment, Job, Row, grid, register
 from companion.study.experiments.classification import Fitted, fit, validation_accuracy

@@ -48,7 +48,7 @@ averaged to 16×16, twelve epochs, no augmentation, the same staircase, and each
 validation data with seeds that are not evaluated. Epochs and grid come from runs of the baselines alone, with a further
 seed and validation data; the largest rate was added when six of eight competitors had chosen the largest before it.
 Rows hold the validation and test errors of every epoch, for the paper's estimate of the error under early stopping
-(`companion.study.analysis.early_stopping`); the error after the last epoch is the one that is tested (`comparisons`),
+(`companion.dac.study.early_stopping`); the error after the last epoch is the one that is tested (`comparisons`),
 and nothing is selected on test data.
 
 ``dac-toy`` trains what the paper's appendix C constructs, and counts how often training finds it. Three problems, all
@@ -84,8 +84,9 @@ from torch.nn import functional as F
 
 from companion.dac.conversion import to_dac, to_multibias
 from companion.dac.layers import DACLinear
+from companion.dac.study.early_stopping import EarlyStopping, early_stopping
 from companion.study import datasets
-from companion.study.analysis import Comparison, EarlyStopping, early_stopping, family
+from companion.study.analysis import Comparison, family
 from companion.study.experiments import Case, Experiment, Job, Row, grid, register
 from companion.study.experiments.classification import Fitted, fit, validation_accuracy
 from companion.study.training import Patience, constant, evaluate, mean_squared_error, predict, train

@@ -39,8 +39,8 @@ Beside the accuracy stands what the network learned: how far w and b moved from 
 whether tokens that matter get higher ones: Spearman's rank correlation, over the tokens of 500 test images, of the
 offset c with the token's share in the logit of the true class (less the mean logit), Σ_i y_i ∂/∂y_i of the activation's
 output y. And the two things that the paper shows in pictures, as numbers of the test images: how sparse the responses
-of the activations are (`companion.study.analysis.sparsity`), and which share of the variance of the aggregated
-responses lies within classes (`companion.study.analysis.within_class_share`; "within_responses" is that of the
+of the activations are (`companion.dnrt.study.responses.sparsity`), and which share of the variance of the aggregated
+responses lies within classes (`companion.dnrt.study.responses.within_class_share`; "within_responses" is that of the
 activations' own), averaged over the layers.
 
 How responses are compared, fixed before any result: differences of test accuracy, paired by seed, t-test, with Holm's
@@ -63,7 +63,8 @@ from torch.nn import functional as F
 from companion.baselines import GDN, ExtraLinear
 from companion.dnrt.attachment import AttachedARR, attach_arr
 from companion.dnrt.layers import RAA
-from companion.study.analysis import Comparison, Interval, family, interval, quantiles, sparsity, within_class_share
+from companion.dnrt.study.responses import sparsity, within_class_share
+from companion.study.analysis import Comparison, Interval, family, interval, quantiles
 from companion.study.datasets import Part, Splits
 from companion.study.experiments import Case, Experiment, Job, Row, register
 from companion.study.experiments.classification import Fitted, fit, validation_accuracy

@@ -17,10 +17,10 @@ from companion import to_dac
 from companion.dac.conversion import to_multibias
 from companion.dac.study import formulas
 from companion.dac.study.constructions import interpolant, middle, replicated, separator, three_units
+from companion.dac.study.early_stopping import early_stopping
 from companion.dac.study.formulas import K, L, Z, f, i, n, sigma, tau, w
 from companion.functional import dac_conv2d, dac_linear
 from companion.study import symbolic
-from companion.study.analysis import early_stopping
 from companion.study.models import build
 from companion.study.symbolic import Partial
 from tests.claims.dac.facts import (

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from companion.study.analysis import ks_distance, skewness
+from companion.apa.study.distributions import ks_distance, skewness
 
 FAMILIES = {"logistic": stats.logistic, "gumbel": stats.gumbel_r, "gumbel_left": stats.gumbel_l}
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from companion.study.analysis import attention_entropy
+from companion.apa.study.attention import attention_entropy
 
 
 def test_the_entropy_is_equation_4():

@@ -6,7 +6,7 @@ import random
 import numpy
 import pytest
 
-from companion.study.analysis import early_stopping
+from companion.dac.study.early_stopping import early_stopping
 
 
 def series(seed, replicates=5, epochs=30):
