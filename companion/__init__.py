@@ -16,7 +16,8 @@ from companion.layeract.layers import LAHardSiLU, LASiLU, LayerAct
 from companion.multi_argument.layers import MultiArgument, Quadratic
 from companion.operators import backend
 from companion.proofs.verdicts import warmup
-from companion.surgery import replace_activations, restore_activations
+from companion.rethinking import extra_loss, rethink, undo
+from companion.surgery import replace_activations, restore_activations, to_units
 from companion.weight_decay import parameter_groups
 
 __version__ = "0.1.0"
@@ -42,11 +43,15 @@ __all__ = [
     "backend",
     "count",
     "detach_arr",
+    "extra_loss",
     "functional",
     "parameter_groups",
     "replace_activations",
     "restore_activations",
+    "rethink",
     "to_dac",
     "to_multibias",
+    "to_units",
+    "undo",
     "warmup",
 ]

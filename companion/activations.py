@@ -15,9 +15,11 @@ from torch.nn import functional as F
 __all__ = [
     "ACTIVATIONS",
     "FUNCTIONS",
+    "GATES",
     "KINDS",
     "MODULES",
     "PULL_BACKS",
+    "UNITS",
     "Activation",
     "activated",
     "check_activation",
@@ -75,6 +77,15 @@ _NAMES = {kind: _SPELT.get(plain, plain) for plain, kind in _KINDS.items()}
 
 #: Of torch's kinds of activations, the module by the name of the function, such as "leaky_relu".
 KINDS: dict[str, type[nn.Module]] = {name: kind for kind, name in _NAMES.items()}
+
+#: The kinds that units of a network are activated by. Sigmoid and tanh are not among them: mostly they bound a number.
+UNITS = (
+    *("relu", "relu6", "leaky_relu", "prelu", "rrelu", "elu", "selu", "celu"),
+    *("gelu", "silu", "mish", "hardswish"),
+)
+
+#: The kinds that decide which share of another number passes, as in attention to channels.
+GATES = ("sigmoid", "hardsigmoid")
 
 #: The name of the kind by whatever torch has to call it: functions, and the names of methods.
 FUNCTIONS: dict[Any, str] = {

@@ -8,9 +8,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion.activations import ACTIVATIONS, check_elementwise
-from companion.operators import as_int, cast, check_floating, compute_dtype, where_else, without_autocast
+from companion.operators import as_float, as_int, cast, check_floating, compute_dtype, where_else, without_autocast
 
-__all__ = ["GDN", "ExtraLinear", "Gumbel", "MultiBias", "PReLU", "gumbel"]
+__all__ = [
+    "GDN",
+    "GEGLU",
+    "CentreLoss",
+    "ExtraLinear",
+    "GatedPair",
+    "Gumbel",
+    "Maxout",
+    "MultiBias",
+    "PReLU",
+    "Preceded",
+    "SwiGLU",
+    "Swish",
+    "gumbel",
+    "normalisation",
+]
 
 
 def gumbel(z: Tensor) -> Tensor:
@@ -73,6 +88,321 @@ class PReLU(nn.PReLU):
     """
 
     no_weight_decay = ("weight",)
+
+
+class Swish(nn.Module):
+    r"""SiLU with a slope that is learned, one for the layer.
+
+    .. math:: y = x\,\sigma(\beta x)
+
+    Attributes
+    ----------
+    beta : Parameter
+        :math:`\beta`, of shape (), 1 at the start: a new module is SiLU. Exempt from weight decay, which would pull it
+        towards half of the identity.
+
+    Raises
+    ------
+    TypeError
+        If the input has no floating dtype.
+
+    Shape
+    -----
+    Input of any shape and floating dtype, output the same; computed in float32 or better.
+
+    References
+    ----------
+    Ramachandran, Zoph, Le (2017), Searching for activation functions, section 4.1.
+
+    Examples
+    --------
+    >>> Swish()(torch.tensor([-1.0, 0.0, 1.0])).detach()
+    tensor([-0.2689,  0.0000,  0.7311])
+    """
+
+    no_weight_decay = ("beta",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.beta = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the activation."""
+        check_floating("x", x)
+        dtype = compute_dtype(x.dtype)
+        wide = cast(x, dtype)
+        # y = x σ(βx)
+        return cast(wide * torch.sigmoid(cast(self.beta, dtype) * wide), x.dtype)
+
+
+def _pairs(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """The first and the second argument of all units: neighbours along a dimension."""
+    check_floating("x", x)
+    if not -x.ndim <= dim < x.ndim or x.shape[dim] % 2:
+        raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is one with two arguments a unit along dim={dim}")
+    first, second = x.unflatten(dim, (-1, 2)).unbind(dim + 1 if dim >= 0 else dim)  # type: ignore[no-untyped-call]
+    return first, second
+
+
+class GatedPair(nn.Module):
+    r"""A gated linear unit: of two arguments one is multiplied with what a gate makes of the other.
+
+    .. math:: y_i = x_{2i}\,\varphi(x_{2i + 1})
+
+    The two arguments of a unit are neighbours, as those of :class:`companion.MultiArgument`.
+
+    Parameters
+    ----------
+    gate : callable
+        :math:`\varphi`, elementwise.
+    dim : int
+        Where the units lie: −1 for tokens, 1 for images (N, C, H, W).
+
+    Raises
+    ------
+    TypeError
+        If `dim` is no int, or the input has no floating dtype.
+    ValueError
+        If the input has an odd number of elements along ``dim``.
+
+    Shape
+    -----
+    Input of floating dtype with two elements for each unit along ``dim``, output with one.
+
+    References
+    ----------
+    Dauphin, Fan, Auli, Grangier (2017), Language modeling with gated convolutional networks, Eq. 1, for the sigmoid.
+    Shazeer (2020), GLU variants improve transformer, Eq. 5.
+
+    Examples
+    --------
+    >>> GatedPair(torch.sigmoid)(torch.tensor([[4.0, 0.0, 1.0, 100.0]]))
+    tensor([[2., 1.]])
+    """
+
+    arity = 2
+
+    def __init__(self, gate: Callable[[Tensor], Tensor], dim: int = -1) -> None:
+        super().__init__()
+        self.gate, self.dim = gate, as_int("dim", dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply."""
+        value, gate = _pairs(x, self.dim)
+        return value * self.gate(gate)
+
+    def extra_repr(self) -> str:
+        """Where the units lie."""
+        return f"dim={self.dim}"
+
+
+class GEGLU(GatedPair):
+    """:class:`GatedPair` with GELU.
+
+    References
+    ----------
+    Shazeer (2020), GLU variants improve transformer, Eq. 5.
+
+    Examples
+    --------
+    >>> GEGLU()(torch.tensor([[2.0, 1.0]]))
+    tensor([[1.6827]])
+    """
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__(F.gelu, dim)
+
+
+class SwiGLU(GatedPair):
+    """:class:`GatedPair` with SiLU.
+
+    References
+    ----------
+    Shazeer (2020), GLU variants improve transformer, Eq. 5.
+
+    Examples
+    --------
+    >>> SwiGLU()(torch.tensor([[2.0, 1.0]]))
+    tensor([[1.4621]])
+    """
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__(F.silu, dim)
+
+
+class Maxout(nn.Module):
+    r"""The larger of two arguments.
+
+    .. math:: y_i = \max(x_{2i}, x_{2i + 1})
+
+    Parameters, errors and shapes: see :class:`GatedPair`. Where both are equal, each has half of the slope.
+
+    References
+    ----------
+    Goodfellow, Warde-Farley, Mirza, Courville, Bengio (2013), Maxout networks, section 3; here with two pieces.
+
+    Examples
+    --------
+    >>> Maxout()(torch.tensor([[1.0, 3.0, 2.0, 0.0]]))
+    tensor([[3., 2.]])
+    """
+
+    arity = 2
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = as_int("dim", dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Take the larger one."""
+        return torch.maximum(*_pairs(x, self.dim))
+
+    def extra_repr(self) -> str:
+        """Where the units lie."""
+        return f"dim={self.dim}"
+
+
+class Preceded(nn.Sequential):
+    """Two modules, one before the other, which print as one line.
+
+    Parameters
+    ----------
+    first, then : nn.Module
+        In this order.
+
+    Examples
+    --------
+    >>> Preceded(nn.Linear(2, 2), nn.ReLU())
+    ReLU() of Linear(in_features=2, out_features=2, bias=True)
+    """
+
+    def __init__(self, first: nn.Module, then: nn.Module) -> None:
+        super().__init__(first, then)
+
+    def __repr__(self) -> str:
+        """Name both."""
+        first, then = self
+        return f"{then!r} of {first!r}"
+
+
+def normalisation(channels: int, dim: int = -1) -> nn.Module:
+    r"""Return torch's normalisation over all units of an example, or of a token, without parameters.
+
+    .. math:: n_i = \frac{y_i - \mu}{\sqrt{\sigma^2 + \alpha}},\qquad \alpha = 10^{-5}
+
+    It is what LayerAct does to the argument of its gate, here done to what an activation sees.
+
+    Parameters
+    ----------
+    channels : int
+        How many units there are along `dim`.
+    dim : int
+        −1: of each token alone, so that none sees another. 1: of all channels and pixels.
+
+    Returns
+    -------
+    nn.Module
+        A LayerNorm, or a GroupNorm with one group.
+
+    References
+    ----------
+    Ba, Kiros, Hinton (2016), Layer normalization, Eq. 3.
+
+    Examples
+    --------
+    >>> normalisation(4)(torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
+    tensor([[-1.3416, -0.4472,  0.4472,  1.3416]])
+    """
+    if dim == -1:
+        return nn.LayerNorm(channels, elementwise_affine=False)
+    return nn.GroupNorm(1, channels, affine=False)
+
+
+class CentreLoss(nn.Module):
+    r"""Centre loss: how far responses lie from the centre of their class, squared; the centres follow.
+
+    .. math::
+        \mathcal L = \frac1{2N} \sum_i \lVert \mathbf x_i - \mathbf c_{k_i} \rVert^2,\qquad
+        \mathbf c_k \leftarrow \mathbf c_k - \alpha \frac{\sum_{i: k_i = k} (\mathbf c_k - \mathbf x_i)}{1 + n_k}
+
+    where :math:`n_k` counts the responses of class k in the batch. It is what ARR is nearest to: ARR takes absolute
+    values, moves a mean by every sample in turn, and acts on several layers.
+
+    Parameters
+    ----------
+    num_classes : int
+        K, at least 1.
+    dim : int
+        d, the length of a response, at least 1.
+    rate : float
+        :math:`\alpha`, from 0 to 1.
+
+    Attributes
+    ----------
+    centres : Tensor
+        (K, d) in float32, 0 at the start; a buffer. It moves in training mode and gets no gradient.
+
+    Raises
+    ------
+    TypeError
+        If a number is none, or the input has no floating dtype.
+    ValueError
+        If a number is out of range, or the input has another shape than (N, d) with targets (N,).
+
+    Notes
+    -----
+    The paper adds the sum over a batch to a sum of cross-entropies; here both are means. Each process of a distributed
+    training has centres of its own.
+
+    References
+    ----------
+    Wen, Zhang, Li, Qiao (2016), A discriminative feature learning approach for deep face recognition, Eqs. 2 to 4.
+
+    Examples
+    --------
+    >>> loss = CentreLoss(num_classes=2, dim=2, rate=0.5)
+    >>> loss(torch.tensor([[2.0, 0.0], [0.0, 4.0]]), torch.tensor([0, 1]))
+    tensor(5.)
+    >>> loss.centres
+    tensor([[0.5000, 0.0000],
+            [0.0000, 1.0000]])
+    """
+
+    centres: Tensor
+
+    def __init__(self, num_classes: int, dim: int, rate: float = 0.5) -> None:
+        super().__init__()
+        classes, dim = as_int("num_classes", num_classes, minimum=1), as_int("dim", dim, minimum=1)
+        self.rate = as_float("rate", rate)
+        if not 0 <= self.rate <= 1:
+            raise ValueError(f"rate: got {rate}, allowed is a number from 0 to 1")
+        self.register_buffer("centres", torch.zeros(classes, dim, dtype=torch.float32))
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Take the loss; in training mode the centres move."""
+        check_floating("x", x)
+        classes, dim = self.centres.shape
+        if x.ndim != 2 or x.shape[1] != dim or target.shape != x.shape[:1]:
+            raise ValueError(f"x: got {tuple(x.shape)} with targets {tuple(target.shape)}, allowed is (N, {dim}), (N,)")
+        target = target.long()
+        with without_autocast(x.device.type):
+            x = cast(x, compute_dtype(x.dtype))
+            centres = cast(self.centres, x.dtype)
+            loss = (x - centres[target]).square().sum(1).mean() / 2
+            if self.training:
+                with torch.no_grad():
+                    # (K, N): which response is of which class
+                    members = F.one_hot(target, classes).T.to(x.dtype)
+                    counts = members.sum(1, keepdim=True)
+                    self.centres -= cast(
+                        self.rate * (counts * centres - members @ x.detach()) / (1 + counts), self.centres.dtype
+                    )
+        return loss
+
+    def extra_repr(self) -> str:
+        """Classes, length and rate."""
+        classes, dim = self.centres.shape
+        return f"{classes}, {dim}, rate={self.rate}"
 
 
 class MultiBias(nn.Module):

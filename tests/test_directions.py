@@ -21,9 +21,9 @@ LEVELS = (
     ("simulator",),
     ("cuda",),
     ("operators",),
-    ("baselines", "counting", "proofs", "rehearsal", "surgery"),
+    ("baselines", "counting", "neurons", "proofs", "rehearsal", "surgery"),
     ROOMS,
-    ("functional", "", "doctor", "study"),  # "" is the package itself
+    ("functional", "rethinking", "", "doctor", "study"),  # "" is the package itself
     (*(f"{room}.study" for room in ROOMS), *(f"study.{chapter}" for chapter in CHAPTERS), "__main__"),
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}

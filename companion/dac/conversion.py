@@ -69,8 +69,8 @@ class PreActivated(nn.Module):
     ----------
     layer : nn.Linear or nn.Conv2d
         Without a bias. It becomes part of this module.
-    activation : str
-        A name in `companion.activations.ACTIVATIONS`.
+    activation : str or module
+        A name in `companion.activations.ACTIVATIONS`, or an elementwise module, which becomes part of this one.
     bias : Tensor
         One number per input feature or channel, where the biases start.
 
@@ -86,7 +86,7 @@ class PreActivated(nn.Module):
 
     no_weight_decay = ("bias",)
 
-    def __init__(self, layer: nn.Linear | nn.Conv2d, activation: str, bias: Tensor) -> None:
+    def __init__(self, layer: nn.Linear | nn.Conv2d, activation: str | nn.Module, bias: Tensor) -> None:
         super().__init__()
         self.bias = nn.Parameter(bias.detach().clone())
         self.activation = activation
@@ -97,7 +97,8 @@ class PreActivated(nn.Module):
         bias = self.bias.to(z.dtype)
         if isinstance(self.layer, nn.Conv2d):
             bias = bias[:, None, None]
-        out: Tensor = self.layer(ACTIVATIONS[self.activation](z + bias))
+        phi = ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
+        out: Tensor = self.layer(phi(z + bias))
         return out
 
     def extra_repr(self) -> str:
@@ -108,7 +109,7 @@ class PreActivated(nn.Module):
 # --- the new network ---------------------------------------------------------------------------------------------
 
 # A layer, the activation before it, the biases of its inputs → what stands in its place.
-_Maker = Callable[[nn.Linear | nn.Conv2d, str, Tensor | None], nn.Module]
+_Maker = Callable[[nn.Linear | nn.Conv2d, str | nn.Module, Tensor | None], nn.Module]
 
 
 def _rebuild(net: Network, flow: Flow, make: _Maker) -> dict[str, str]:
@@ -235,7 +236,7 @@ def _finished(
     """The network, with its hooks and with a report."""
     new = net.finished(model)
     _hand_over_hooks(model, new)
-    still = {name for name, _ in new.named_modules(remove_duplicate=False)}
+    still = {name for name, _ in new.named_modules(remove_duplicate=False)} | {str(node.target) for node in flow.moving}
     gone = [name for name, _ in model.named_modules() if name not in still and _has_parameters(model, name)]
     changed = changed | {name: "it is not called in this mode" for name in gone if name.rpartition(".")[0] not in gone}
     vars(new)["converted"] = Converted(made, _left(net, flow), changed, (parameters(model), parameters(new)))
@@ -339,7 +340,7 @@ def _gains(module: nn.Module) -> bool:
     return module.out_channels // module.groups > 1 and symmetric
 
 
-def _dac(layer: nn.Linear | nn.Conv2d, activation: str, bias: Tensor | None) -> nn.Module:
+def _dac(layer: nn.Linear | nn.Conv2d, activation: str | nn.Module, bias: Tensor | None) -> nn.Module:
     """The layer with dendrites: its weight, and one bias per pair, equal for all outputs."""
     new: DACLinear | DACConv2d
     # On the meta device nothing is drawn from the random generator.
@@ -368,7 +369,7 @@ def _dac(layer: nn.Linear | nn.Conv2d, activation: str, bias: Tensor | None) -> 
     return new
 
 
-def _pre_activated(layer: nn.Linear | nn.Conv2d, activation: str, bias: Tensor | None) -> nn.Module:
+def _pre_activated(layer: nn.Linear | nn.Conv2d, activation: str | nn.Module, bias: Tensor | None) -> nn.Module:
     inputs = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
     layer.register_parameter("bias", None)
     return PreActivated(layer, activation, layer.weight.new_zeros(inputs) if bias is None else bias)
@@ -435,7 +436,9 @@ def to_dac(
     not named above. If a bias that it needs has moved, because a DAC needs it too, a `ChannelBias` comes before it.
     Such a module also takes the biases of a last layer, since a DAC has none for its output. Layers that gain nothing
     (one output per group, as in depthwise convolutions), padding by other than zeros, layers that are called twice, and
-    subclasses stay, and so do activations with parameters, or with settings that are not torch's defaults.
+    subclasses stay, and so do activations with settings that are not torch's defaults, or with parameters; but for
+    those of `companion.rethink` that are elementwise, such as AGLU: what it has learned goes with it into each layer
+    that takes it over, and stays one.
 
     *Normalisation.* A bias that reaches a batch normalisation is taken off its running mean. Of a BatchNorm1d it is
     assumed that it sees (N, C).
@@ -523,7 +526,7 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
     Linear(in_features=24, out_features=2, bias=True)
     """
 
-    def multibias(layer: nn.Linear | nn.Conv2d, activation: str, _: Tensor | None) -> nn.Module:
+    def multibias(layer: nn.Linear | nn.Conv2d, activation: str | nn.Module, _: Tensor | None) -> nn.Module:
         dense = isinstance(layer, nn.Linear)
         channels = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
         shape = [layer.weight.shape[0], copies * channels, *layer.weight.shape[2:]]

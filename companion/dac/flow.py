@@ -17,13 +17,31 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from companion.dac.tracing import SHAPE, Network
+from companion.neurons import of_module
 
 __all__ = ["NORMS", "Flow", "State", "follow"]
 
-#: φ(max(x, y)) = max(φ(x), φ(y)) does not hold for these.
-NOT_MONOTONE = ("silu", "gelu", "hardswish")
-#: φ(0) is not 0.
-NOT_ZERO_AT_ZERO = ("sigmoid", "softplus")
+# φ(max(x, y)) = max(φ(x), φ(y)) does not hold for these.
+_NOT_MONOTONE = ("silu", "gelu", "hardswish")
+# φ(0) is not 0.
+_NOT_ZERO_AT_ZERO = ("sigmoid", "softplus")
+
+
+def _is_monotone(activation: str | nn.Module | None) -> bool:
+    """Whether φ(max(x, y)) = max(φ(x), φ(y)); without an activation it is so."""
+    if isinstance(activation, nn.Module):
+        neuron = of_module(activation)
+        return neuron is not None and neuron.monotone
+    return activation not in _NOT_MONOTONE
+
+
+def _is_zero_at_zero(activation: str | nn.Module | None) -> bool:
+    """Whether φ(0) = 0; without an activation it is so."""
+    if isinstance(activation, nn.Module):
+        neuron = of_module(activation)
+        return neuron is not None and neuron.zero_at_zero
+    return activation not in _NOT_ZERO_AT_ZERO
+
 
 #: The normalisations whose β moves.
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
@@ -37,7 +55,7 @@ class State:
     old = φ(new + offset), where φ is the activation that is still to come, if there is one.
     """
 
-    activation: str | None = None
+    activation: str | nn.Module | None = None
     activations: frozenset[fx.Node] = frozenset()
     offset: Mapping[fx.Node, Tensor] = field(default_factory=dict)
     layout: str | None = None
@@ -166,7 +184,7 @@ class Flow:
         if not on_map:
             return given if given.layout == "flattened" and _flattens(net, node) else None
         if _is_max_pool(net, node):
-            return None if given.activation in NOT_MONOTONE else given
+            return given if _is_monotone(given.activation) else None
         if net.is_function(node, operator.getitem) and _is_slice_of_pixels(node.args[1]):
             return given
         if _flattens(net, node):
@@ -175,7 +193,7 @@ class Flow:
             flat = net.is_function(node, "mean", torch.mean) and not node.kwargs.get("keepdim", False)
             return replace(given, layout="flat" if flat and given.layout else given.layout)
         new = _new_channels(net, node)
-        if new is not None and given.activation not in NOT_ZERO_AT_ZERO:
+        if new is not None and _is_zero_at_zero(given.activation):
             offset = {source: F.pad(part, new) for source, part in given.offset.items()}
             return replace(given, offset=offset, channels=given.channels and given.channels + sum(new))
         return None

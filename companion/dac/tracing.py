@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from companion.activations import ACTIVATIONS, FUNCTIONS, is_softmax, kind_of
+from companion.activations import ACTIVATIONS, FUNCTIONS, is_elementwise, is_softmax, kind_of
+from companion.neurons import of_module
 from companion.surgery.places import part
 
 __all__ = ["SHAPE", "Network", "free_name", "trace"]
@@ -56,6 +57,8 @@ class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a module becomes one node of the graph."""
         if super().is_leaf_module(m, module_qualified_name):
+            return True
+        if of_module(m) is not None and not isinstance(m, nn.Sequential):
             return True
         alone = next(m.children(), None) is None
         owns = next(m.parameters(), next(m.buffers(), None)) is not None
@@ -328,11 +331,14 @@ class Network:
         """Whether a node calls one of some functions or methods."""
         return node.op in ("call_function", "call_method") and node.target in targets
 
-    def activation(self, node: fx.Node) -> str | None:
-        """The name of the activation function that a node applies."""
+    def activation(self, node: fx.Node) -> str | nn.Module | None:
+        """The activation that a node applies, if it is one of each number alone: its name, or what has no name here."""
         module = self.module(node)
         if module is not None:
             name, setting = _MODULES.get(type(module), (None, {}))
+            if name is None and (neuron := of_module(module)) is not None:
+                # one of channels apart is none of each number alone
+                return module if neuron.elementwise and is_elementwise(module) else None
             return name if all(getattr(module, key) == value for key, value in setting.items()) else None
         if node.op not in ("call_function", "call_method") or len(node.args) != 1 or set(node.kwargs) - {"inplace"}:
             return None

@@ -301,6 +301,8 @@ def _widths(model: nn.Module, names: list[str], example: Example, response: Resp
 
 def _check_layout(name: str, layer: nn.Module, output: Any) -> None:
     """Refuse maps whose last dimension, and not the second, is one that the layer's parameters have."""
+    if any(getattr(module, "dim", None) == 1 for module in layer.modules()):
+        return  # it has been told where they are
     sizes = {size for parameter in layer.parameters() for size in parameter.shape}
     shape = tuple(output.shape) if isinstance(output, Tensor) else ()
     if len(shape) == 4 and shape[1] not in sizes and shape[3] in sizes:

@@ -24,7 +24,7 @@ from companion.surgery.layouts import Seen, look
 from companion.surgery.places import holds, part, places
 from companion.surgery.report import alike, parameters
 
-__all__ = ["Replaced", "replace_activations", "restore_activations"]
+__all__ = ["Make", "Replaced", "copy_of", "put", "put_class", "replace_activations", "restore_activations", "rule_of"]
 
 Key = type[nn.Module] | str
 Make = Callable[..., nn.Module] | str
@@ -78,7 +78,8 @@ def replace_activations(
         such as "aglu". Of torch's activations every form is meant: subclasses, modules that another library calls so
         (timm's ``Swish`` is a "silu"), and calls of functions. If what makes it has a parameter ``channels``, it is
         given the number of channels of what the module sees, and by ``dim``, if it has that parameter too, the
-        dimension along which they lie: −1 after a dense layer, 1 after a convolution. It wants nothing else. A module
+        dimension along which they lie: −1 after a dense layer, 1 after a convolution. If it wants ``old``, that is the
+        module which stood there, or one that calls the function. It wants nothing else. A module
         that the network holds in several places gets a successor for each, unless it has parameters, which they then
         share as before. One that it calls several times gets one, unless it wants channels and they differ.
     example : Tensor, sequence of int, tuple or mapping, optional
@@ -137,7 +138,7 @@ def replace_activations(
     if inplace and rules.of("", model):
         raise ValueError("inplace: the model is itself the activation; replace it by the new one, or let it be copied")
     before = parameters(model)
-    target = model if inplace else _copied(model)
+    target = model if inplace else copy_of(model)
     report = Replaced()
     if "replaced" in vars(target):  # of a replacement before this one
         report._undo.append(functools.partial(_put_report, report=vars(target)["replaced"]))
@@ -206,7 +207,7 @@ def _undo(model: nn.Module, report: Replaced) -> None:
         report._undo.pop()(model)
 
 
-def _copied(model: nn.Module) -> nn.Module:
+def copy_of(model: nn.Module) -> nn.Module:
     """A copy; torch's own of a transformer's decoder layer forgets an activation that is a module."""
     new = copy.deepcopy(model)
     for name, module in model.named_modules():
@@ -220,10 +221,11 @@ def _copied(model: nn.Module) -> nn.Module:
 
 
 class _Rule(NamedTuple):
-    """What makes a new module, and what it wants to be told."""
+    """What makes a new module, what it wants to be told about the channels, and whether about the module before."""
 
     make: Callable[..., nn.Module]
     wants: tuple[str, ...]
+    old: bool
 
 
 def _makers() -> dict[str, type[nn.Module]]:
@@ -246,7 +248,8 @@ def _needed(make: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.default is p.empty and p.kind not in several]
 
 
-def _rule(make: Make) -> _Rule:
+def rule_of(make: Make) -> _Rule:
+    """What makes a module, and what it wants to be told, or a clear error."""
     if isinstance(make, str):
         known = _makers()
         spelt = {name.replace("_", ""): name for name in known}.get(make.lower().replace("_", ""))
@@ -258,15 +261,15 @@ def _rule(make: Make) -> _Rule:
     if not callable(make) or make in FUNCTIONS:
         raise TypeError(f"replacements: got {make!r}, allowed is a name, a class or a function that makes a module")
     needed = _needed(make)
-    if others := [name for name in needed if name not in ("channels", "dim")]:
+    if others := [name for name in needed if name not in ("channels", "dim", "old")]:
         what, few = getattr(make, "__name__", repr(make)), ", ".join(map(repr, others))
         raise TypeError(
-            f"replacements: got {what}, which wants {few}, allowed are parameters called channels and dim, and others "
-            "with defaults; such as lambda channels, dim: RAA(channels, dim=dim)"
+            f"replacements: got {what}, which wants {few}, allowed are parameters called channels, dim and old, and "
+            "others with defaults; such as lambda channels, dim: RAA(channels, dim=dim)"
         )
     given = inspect.signature(make).parameters.keys() & {"channels", "dim"}
     wants = tuple(name for name in ("channels", "dim") if name in (given if "channels" in given else needed))
-    return _Rule(make, wants)
+    return _Rule(make, wants, "old" in needed)
 
 
 class _Rules:
@@ -281,7 +284,7 @@ class _Rules:
         self.classes: dict[type[nn.Module], _Rule] = {}
         self.kinds: dict[str, _Rule] = {}
         for key, make in replacements.items():
-            rule, kind = _rule(make), named(key) if isinstance(key, str) else None
+            rule, kind = rule_of(make), named(key) if isinstance(key, str) else None
             if isinstance(key, str):
                 if kind is None:
                     raise ValueError(f"replacements: got {key!r}, allowed are {', '.join(KINDS)}, or a class")
@@ -377,7 +380,7 @@ def _functions_become_modules(model: nn.Module, rules: _Rules, report: Replaced)
         except ValueError as error:
             left[path] = f"{' and '.join(sorted(kinds))} may be called as a function, but {error}"
         if names:
-            report._undo.append(functools.partial(_put_class, path=path, kind=kind, names=names))
+            report._undo.append(functools.partial(put_class, path=path, kind=kind, names=names))
         else:
             left |= behind
     return left
@@ -394,12 +397,12 @@ def _part(model: nn.Module, rules: _Rules, report: Replaced) -> _Parted:
     """Let each place of what holds no numbers have a module of its own, which a run can see and a rule replace."""
     where: dict[str, nn.Module] = {}
 
-    def put(name: str, new: nn.Module, original: nn.Module) -> None:
+    def put_copy(name: str, new: nn.Module, original: nn.Module) -> None:
         report._undo.append(functools.partial(_put_back, name=name, old=original))
         where[name] = original
-        _put(model, name, new)
+        put(model, name, new)
 
-    return _Parted(part(model, lambda name, module: rules.of(name, module) is not None, put), where)
+    return _Parted(part(model, lambda name, module: rules.of(name, module) is not None, put_copy), where)
 
 
 def _calls_come_apart(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced) -> bool:
@@ -417,7 +420,7 @@ def _calls_come_apart(model: nn.Module, rules: _Rules, seen: Seen, report: Repla
         with contextlib.suppress(ValueError):  # of what cannot be written down the report says what it is called with
             made = [] if _has_a_forward_of_its_own(parent) else call_modules(parent, lambda *_: False, names)
         if made:
-            report._undo.append(functools.partial(_put_class, path=path, kind=kind, names=made))
+            report._undo.append(functools.partial(put_class, path=path, kind=kind, names=made))
             prefix, apart = f"{path}." if path else "", True
             for new in made:
                 own = max((name for name in names if new.startswith(f"{name}_")), key=len)
@@ -468,22 +471,23 @@ def _replace(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced, part
         report.new[name], report._was[name] = repr(new), was
         if name:
             report._undo.append(functools.partial(_put_back, name=name, old=module))
-            _put(model, name, new)
+            put(model, name, new)
     for name, module in parted.places.items():
         if not _is_below(name, [*successors]) and not any(f"{other}.".startswith(f"{name}.") for other in successors):
-            _put(model, name, module)  # what stays is shared as it was
+            put(model, name, module)  # what stays is shared as it was
     return successors[""][1] if "" in successors else model
 
 
 def _made(rule: _Rule, found: Mapping[str, int], name: str, old: nn.Module, like: Tensor) -> nn.Module:
     """The successor of a module."""
-    new = rule.make(**{key: found[key] for key in rule.wants})
+    told: dict[str, Any] = {key: found[key] for key in rule.wants}
+    new = rule.make(**told, **({"old": old} if rule.old else {}))
     if not isinstance(new, nn.Module):
         raise TypeError(f"replacements: {name!r} would become a {type(new).__name__}, allowed is a module")
     if (arity := getattr(new, "arity", 1)) != 1:
         raise ValueError(
             f"replacements: {name!r} would become {new}, which gives one output of {arity} inputs, allowed is "
-            f"what keeps their number; build the network with {arity} times the outputs before it"
+            f"what keeps their number; to_units gives the layer before it {arity} times the outputs"
         )
     new.to(like).train(old.training)
     if _without_settings in old._forward_pre_hooks.values():
@@ -499,7 +503,8 @@ def _is_below(name: str, others: Sequence[str]) -> bool:
 # --- a module or a function gets its place -----------------------------------------------------------------------
 
 
-def _put(model: nn.Module, name: str, new: nn.Module) -> None:
+def put(model: nn.Module, name: str, new: nn.Module) -> None:
+    """Let a module stand at a name."""
     parent, _, own = name.rpartition(".")
     setattr(model.get_submodule(parent), own, new)
     _known_to_torch(model.get_submodule(parent), own)
@@ -507,7 +512,7 @@ def _put(model: nn.Module, name: str, new: nn.Module) -> None:
 
 def _put_back(model: nn.Module, name: str, old: nn.Module) -> None:
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    _put(model, name, old.to(like).train(model.get_submodule(name).training))
+    put(model, name, old.to(like).train(model.get_submodule(name).training))
 
 
 def _put_function(model: nn.Module, path: str, name: str, function: Any) -> None:
@@ -517,7 +522,8 @@ def _put_function(model: nn.Module, path: str, name: str, function: Any) -> None
     _known_to_torch(parent, name)
 
 
-def _put_class(model: nn.Module, path: str, kind: type[nn.Module], names: Iterable[str]) -> None:
+def put_class(model: nn.Module, path: str, kind: type[nn.Module], names: Iterable[str]) -> None:
+    """Let a module be of the class that it was of, and forget the children that its rewritten ``forward`` called."""
     module = model.get_submodule(path)
     for name in names:
         del module._modules[name]

@@ -1,0 +1,166 @@
+"""Centre loss for any network that classifies: a hook takes what its last dense layer sees."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from companion.baselines import CentreLoss
+from companion.rehearsal import Example, call, example_of, rehearse
+
+__all__ = ["AttachedCentre", "attach_centre", "detach_centre"]
+
+NAME = "centre"
+"""Under which the network holds it."""
+
+
+class AttachedCentre(nn.Module):
+    """What `attach_centre` puts into a network as ``model.centre``. As a module it gives back what it is given.
+
+    Parameters
+    ----------
+    head : str
+        The name of the layer whose input is held to its class's centre.
+    centre : CentreLoss
+        For that input.
+    weight : float
+        λ.
+    """
+
+    def __init__(self, head: str, centre: CentreLoss, weight: float) -> None:
+        super().__init__()
+        self.head, self.centre, self.weight = head, centre, weight
+        self.responses: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The responses of a forward pass belong to no copy."""
+        return {**vars(self), "responses": None}
+
+    def forward(self, x: Any) -> Any:
+        """Give back the argument."""
+        return x
+
+    def loss(self, target: Tensor) -> Tensor:
+        """Take λ times the loss of the network's last forward pass, and let the centres move.
+
+        Parameters
+        ----------
+        target : Tensor
+            (N,), the class of each example.
+
+        Raises
+        ------
+        RuntimeError
+            If the network did not run in training mode since the last call.
+        """
+        if self.responses is None:
+            raise RuntimeError(
+                f"loss: got no response of {self.head!r}, allowed is one call after each forward pass in training mode"
+            )
+        responses, self.responses = self.responses, None
+        loss: Tensor = self.weight * self.centre(responses, target)
+        return loss
+
+    def extra_repr(self) -> str:
+        """Weight and layer."""
+        return f"weight={self.weight}, head={self.head!r}"
+
+
+class _Listener:
+    """The hook of the last layer. A copy of the network has a copy of it, which listens for the copied loss."""
+
+    def __init__(self, attached: AttachedCentre) -> None:
+        self.attached = attached
+
+    def __call__(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
+        if self.attached.training:
+            self.attached.responses = args[0]
+
+
+def attach_centre(model: nn.Module, example: Example, num_classes: int, weight: float) -> AttachedCentre:
+    """Hold what the last dense layer of a network sees to the centre of its class while it trains.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A network that classifies. It gets a hook and a module ``centre``.
+    example : Tensor, sequence of int, tuple or mapping
+        As in `companion.attach_arr`.
+    num_classes : int
+        K, by which the layer is found: it is the last nn.Linear with so many outputs.
+    weight : float
+        λ.
+
+    Returns
+    -------
+    AttachedCentre
+        It is ``model.centre``: after each forward pass in training mode, ``model.centre.loss(target)`` is the loss.
+
+    Raises
+    ------
+    ValueError
+        If no such layer sees vectors (N, d), or the network has a ``centre``.
+
+    References
+    ----------
+    Wen, Zhang, Li, Qiao (2016), A discriminative feature learning approach for deep face recognition.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    >>> attach_centre(model, (8,), num_classes=3, weight=0.003).head
+    '2'
+    """
+    if hasattr(model, NAME):
+        raise ValueError(f"model: got one that has a {NAME!r} already, allowed is one without")
+    found = rehearse(model, functools.partial(_heads, example=example, classes=num_classes))
+    if not found:
+        raise ValueError(
+            f"model: in {type(model).__name__} no nn.Linear with {num_classes} outputs sees (N, d); allowed are "
+            "networks that end in one"
+        )
+    head, length = found[-1]
+    like = next(model.parameters(), torch.empty(0))
+    attached = AttachedCentre(head, CentreLoss(num_classes, length).to(like.device), weight).train(model.training)
+    model.get_submodule(head).register_forward_pre_hook(_Listener(attached))
+    model.add_module(NAME, attached)
+    return attached
+
+
+def _heads(model: nn.Module, example: Example, classes: int) -> list[tuple[str, int]]:
+    """The dense layers with so many outputs that see vectors, as they are called, and how long the vectors are."""
+    found: list[tuple[str, int]] = []
+
+    def note(module: nn.Module, args: tuple[Any, ...], name: str) -> None:
+        if args[0].ndim == 2:
+            found.append((name, args[0].shape[1]))
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and module.out_features == classes:
+            module.register_forward_pre_hook(functools.partial(note, name=name))
+    call(model, example_of(model, example))
+    return found
+
+
+def detach_centre(model: nn.Module) -> nn.Module:
+    """Undo `attach_centre`, in the network itself.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A network with a ``centre``.
+
+    Returns
+    -------
+    nn.Module
+        The network.
+    """
+    head = model.get_submodule(model.get_submodule(NAME).head)  # type: ignore[arg-type]
+    for number, hook in list(head._forward_pre_hooks.items()):
+        if isinstance(hook, _Listener):
+            del head._forward_pre_hooks[number]
+    delattr(model, NAME)
+    return model

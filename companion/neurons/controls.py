@@ -1,0 +1,71 @@
+"""Neurons to compare with: each enters a network as those of the rooms do, and declares the same of itself."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from companion.baselines import (
+    GEGLU,
+    ExtraLinear,
+    GatedPair,
+    Maxout,
+    Preceded,
+    PReLU,
+    SwiGLU,
+    Swish,
+    normalisation,
+)
+from companion.neurons.centre import attach_centre, detach_centre
+from companion.neurons.declaration import Neuron, preceding, replacing, widening
+from companion.rehearsal import Example
+
+__all__ = ["NEURONS"]
+
+# λ of Wen et al. for their faces, where α is 0.5.
+_CENTRE_WEIGHT = 0.003
+
+
+class GLU(GatedPair):
+    """z₁ σ(z₂): :class:`companion.baselines.GatedPair` with the sigmoid."""
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__(F.sigmoid, dim)
+
+
+def _enter_centre(model: nn.Module, example: Example, classes: int | None) -> nn.Module:
+    assert classes is not None
+    attach_centre(model, example, classes, _CENTRE_WEIGHT)
+    return model
+
+
+def _centre_loss(model: nn.Module, target: Tensor) -> Tensor:
+    loss: Tensor = model.centre.loss(target)  # type: ignore[operator, union-attr]
+    return loss
+
+
+NEURONS = (
+    Neuron("relu", "ReLU", "unit", replacing(nn.ReLU), elementwise=True, monotone=True, zero_at_zero=True),
+    Neuron("gelu", "GELU", "unit", replacing(nn.GELU), elementwise=True, zero_at_zero=True),
+    Neuron("silu", "SiLU", "unit", replacing(nn.SiLU), elementwise=True, zero_at_zero=True),
+    Neuron("mish", "Mish", "unit", replacing(nn.Mish), modules=(nn.Mish,), elementwise=True, zero_at_zero=True),
+    # a slope may become negative
+    Neuron("prelu", "PReLU", "unit", replacing(PReLU), modules=(PReLU,), elementwise=True, zero_at_zero=True),
+    Neuron("swish", "Swish", "unit", replacing(Swish), modules=(Swish,), elementwise=True, zero_at_zero=True),
+    Neuron("glu", "z₁·σ(z₂)", "unit", widening(lambda channels, dim: GLU(dim)), modules=(GLU,), arity=2),
+    Neuron("geglu", "GEGLU", "unit", widening(lambda channels, dim: GEGLU(dim)), modules=(GEGLU,), arity=2),
+    Neuron("swiglu", "SwiGLU", "unit", widening(lambda channels, dim: SwiGLU(dim)), modules=(SwiGLU,), arity=2),
+    Neuron("maxout", "max(z₁, z₂)", "unit", widening(lambda channels, dim: Maxout(dim)), modules=(Maxout,), arity=2),
+    Neuron("norm", "normalised", "before", preceding(normalisation), modules=(Preceded,)),
+    Neuron("extra_linear", "extra linear layer", "before", preceding(ExtraLinear), modules=(Preceded,)),
+    Neuron(
+        "centre",
+        "centre loss",
+        "loss",
+        _enter_centre,
+        leave=detach_centre,
+        loss=_centre_loss,
+        needs_labels=True,
+    ),
+)
+"""ReLU and its relatives, pairs with a fixed function, what may stand before an activation, and ARR's relative."""

@@ -1,0 +1,181 @@
+"""What a neuron declares: how it enters a network and leaves it, what it does there, and what may stand beside it."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from torch import Tensor, nn
+
+from companion import rooms
+from companion.activations import UNITS, kind_of
+from companion.baselines import Preceded
+from companion.rehearsal import Example
+from companion.surgery import replace_activations, restore_activations, to_units
+from companion.surgery.functions import Called
+
+__all__ = ["Acts", "Enter", "Neuron", "declared", "of_module", "preceding", "replacing", "units_of", "widening"]
+
+#: Where a neuron acts, in the order in which those of a composition enter.
+Acts: TypeAlias = Literal["unit", "gate", "before", "connection", "loss"]
+
+#: A network that may be changed, an example, the number of classes → the network.
+Enter: TypeAlias = Callable[[nn.Module, Example, int | None], nn.Module]
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """How a neuron enters somebody's network, and what is true of it whatever it learns.
+
+    Parameters
+    ----------
+    name : str
+        As `companion.rethink` takes it.
+    title : str
+        As tables and figures call it.
+    acts : {"unit", "gate", "before", "connection", "loss"}
+        What it replaces or adds: the activation of units, that of gates, something before an activation, what the
+        connections behind a unit do, or a term of the loss.
+    enter : callable
+        Takes the network, which it may change, an example as in `companion.replace_activations`, and the number of
+        classes or None; returns the network.
+    leave : callable, optional
+        Undoes it. None: the network that was there before has to be kept.
+    loss : callable, optional
+        The network, after a forward pass in training mode, and the targets → a number to add to the loss.
+    modules : tuple of type
+        Of the modules that it puts in, those whose output is the response of units or gates.
+    arity : int
+        Arguments of a unit.
+    elementwise : bool
+        It is a function of one number alone.
+    keeps_channels : bool
+        Each channel of the network still has one response.
+    monotone : bool
+        It nowhere falls.
+    zero_at_zero : bool
+        It is 0 at 0.
+    needs_labels : bool
+        It has to know how many classes there are, and the class of each example.
+    decay : {"all", "kernels"}
+        Which parameters of its network are decayed, as `companion.parameter_groups` wants it; what modules exempt in
+        ``no_weight_decay`` is spared in any case.
+    """
+
+    name: str
+    title: str
+    acts: Acts
+    enter: Enter
+    leave: Callable[[nn.Module], nn.Module] | None = restore_activations
+    loss: Callable[[nn.Module, Tensor], Tensor] | None = None
+    modules: tuple[type[nn.Module], ...] = ()
+    arity: int = 1
+    elementwise: bool = False
+    keeps_channels: bool = True
+    monotone: bool = False
+    zero_at_zero: bool = False
+    needs_labels: bool = False
+    decay: Literal["all", "kernels"] = "all"
+
+
+@functools.cache
+def declared() -> dict[str, Neuron]:
+    """Return all neurons by name: the ``NEURONS`` of every room's module ``neuron``, then those to compare with.
+
+    Examples
+    --------
+    >>> declared()["aglu"].title, declared()["relu"].monotone
+    ('AGLU', True)
+    """
+    controls = importlib.import_module("companion.neurons.controls")
+    return {
+        neuron.name: neuron for module in (*rooms.modules("neuron").values(), controls) for neuron in module.NEURONS
+    }
+
+
+def of_module(module: nn.Module) -> Neuron | None:
+    """Return the neuron that puts such a module into a network.
+
+    Examples
+    --------
+    >>> from companion import MultiArgument
+    >>> of_module(MultiArgument(2)).name, of_module(nn.Linear(2, 2))
+    ('two_arguments', None)
+    """
+    arity = getattr(module, "arity", 1)
+    return next((n for n in declared().values() if type(module) in n.modules and n.arity == arity), None)
+
+
+def units_of(model: nn.Module) -> list[str]:
+    """Return the names of the modules that give the responses of a network's units.
+
+    Examples
+    --------
+    >>> units_of(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Sigmoid()))
+    ['1']
+    """
+    found: list[str] = []
+    for name, module in model.named_modules():
+        if not any(name.startswith(f"{outer}.") for outer in found) and _is_unit(module):
+            found.append(name)
+    return found
+
+
+def _is_unit(module: nn.Module) -> bool:
+    kind = module.kind if isinstance(module, Called) else kind_of(module)
+    neuron = of_module(module)
+    return kind in UNITS or (neuron is not None and neuron.acts in ("unit", "before"))
+
+
+def replacing(make: Callable[..., nn.Module], kinds: Iterable[str] = UNITS) -> Enter:
+    """Return how an activation of one argument enters: in the place of the activations of some kinds.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the module, as in `companion.replace_activations`.
+    kinds : iterable of str
+        Names such as "relu".
+    """
+
+    def enter(model: nn.Module, example: Example, classes: int | None) -> nn.Module:
+        return replace_activations(model, dict.fromkeys(kinds, make), example, inplace=True)
+
+    return enter
+
+
+def widening(make: Callable[..., nn.Module]) -> Enter:
+    """Return how an activation of several arguments enters: the layers before it are widened, see `to_units`.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the module, as in `companion.replace_activations`.
+    """
+
+    def enter(model: nn.Module, example: Example, classes: int | None) -> nn.Module:
+        return to_units(model, make, example, inplace=True)
+
+    return enter
+
+
+def preceding(make: Callable[[int, int], nn.Module]) -> Enter:
+    """Return how something enters before the activations of units, whatever these are.
+
+    Parameters
+    ----------
+    make : callable
+        The number of channels and their dimension → the module.
+    """
+
+    def preceded(old: nn.Module, channels: int, dim: int) -> nn.Module:
+        return Preceded(make(channels, dim), old)
+
+    def enter(model: nn.Module, example: Example, classes: int | None) -> nn.Module:
+        ours = [kind for neuron in declared().values() if neuron.acts in ("unit", "before") for kind in neuron.modules]
+        return replace_activations(model, dict.fromkeys((*UNITS, *ours), preceded), example, inplace=True)
+
+    return enter

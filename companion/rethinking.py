@@ -1,0 +1,301 @@
+"""One way for all neurons into somebody's network, alone or composed, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, fx, nn
+
+from companion.neurons import Neuron, declared
+from companion.neurons.declaration import Acts
+from companion.rehearsal import Example
+from companion.surgery.replacements import copy_of
+from companion.surgery.report import parameters
+
+__all__ = ["Entered", "Rethought", "extra_loss", "rethink", "undo"]
+
+NAME = "rethought"
+"""Under which a network has the report."""
+
+
+@dataclass(frozen=True)
+class Entered:
+    """What one neuron did to a network.
+
+    Parameters
+    ----------
+    name, title : str
+        Of the neuron.
+    report : str
+        What stands where now, what stays and why.
+    parameters : (int, int)
+        How many the network had before, and has now.
+    """
+
+    name: str
+    title: str
+    report: str
+    parameters: tuple[int, int]
+    _before: nn.Module | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Rethought:
+    """What `rethink` did to a network; ``print`` shows it.
+
+    Parameters
+    ----------
+    entered : tuple of Entered
+        One for each neuron, in the order in which they entered.
+    """
+
+    entered: tuple[Entered, ...]
+
+    @property
+    def neurons(self) -> tuple[str, ...]:
+        """The names."""
+        return tuple(each.name for each in self.entered)
+
+    @property
+    def decay(self) -> Literal["all", "kernels"]:
+        """Which parameters are to be decayed, as `companion.parameter_groups` wants it."""
+        return "kernels" if any(declared()[name].decay == "kernels" for name in self.neurons) else "all"
+
+    def __str__(self) -> str:
+        """Return a paragraph for each neuron, the number of parameters, and how to train the network."""
+        lines = []
+        for each in self.entered:
+            lines += [f"{each.title} ({each.name})", *(f"  {line}" for line in each.report.splitlines())]
+        (before, _), (_, now) = self.entered[0].parameters, self.entered[-1].parameters
+        lines.append(f"parameters: {before:,} → {now:,}")
+        if self.decay != "all":
+            lines.append(f'weight decay: parameter_groups(model, ..., decay="{self.decay}")')
+        if any(declared()[name].loss for name in self.neurons):
+            lines.append("loss: add extra_loss(model, target)")
+        return "\n".join(lines)
+
+
+def rethink(model: nn.Module, neurons: str, example: Example, classes: int | None = None) -> nn.Module:
+    """Return a copy of a network with other neurons.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Any network. It stays as it is.
+    neurons : str
+        A name, or several with "+" between them, in any order. What **units** are activated by: "aglu", "la_silu",
+        "la_hardsilu", "raa", "one_argument", and to compare with "relu", "gelu", "silu", "mish", "prelu", "swish" (with
+        a learned slope). Of two arguments: "two_arguments" and "quadratic", learned, and "glu", "geglu", "swiglu",
+        "maxout". What **gates** are: "apa". What stands **before** an activation: "norm", "extra_linear". What
+        **connections** do with it: "dac", "multibias". What is added to the **loss**: "arr", "centre". DNRT is
+        "raa+arr".
+    example : Tensor, sequence of int, tuple or mapping
+        An input, the shape of one example without the batch, such as (C, H, W), or all arguments.
+    classes : int, optional
+        How many there are; "arr" and "centre" have to know.
+
+    Returns
+    -------
+    nn.Module
+        The network, with new weights from torch's global generator where there are any. Its attribute ``rethought``, a
+        `Rethought`, says what was done and what it costs; ``print`` shows it. `undo` takes it back, also after saving.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown, the neurons do not go together, one that needs labels has no classes, the network was
+        rethought already, or a neuron finds no place in it. The error gives the reason.
+
+    Notes
+    -----
+    Widths stay as they are: with neurons of two arguments, DAC or multi-bias the network has more parameters than
+    before, as the report says. Units are those activated by ReLU, GELU, SiLU and their relatives, as modules or as
+    functions, see `companion.replace_activations`; for two arguments see `companion.to_units`, for DAC
+    `companion.to_dac`, for ARR `companion.attach_arr`, which here listens to all activations of units.
+
+    *What goes together.* One neuron decides what units are activated by, one what gates are, one what connections do;
+    what stands before an activation, and losses, may be several. DAC and multi-bias take activations of one number
+    alone. After them a unit gives one response to each connection, or several, so that ARR and centre loss have none to
+    hold. What enters first is what acts first: the activation, what stands before it, connections, losses.
+
+    The state dict of the new network goes into one that was made in the same way from the same network. Add
+    `extra_loss` to the loss, and give the optimiser ``parameter_groups(model, weight_decay, model.rethought.decay)``.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    >>> new = companion.rethink(model, "dac+aglu", example=(8,), classes=3)
+    >>> print(new.rethought)
+    AGLU (aglu)
+      ReLU → AGLU(num_parameters=1, dim=1, init='aglu'): 1
+    DAC (dac)
+      Linear → DACLinear: 2
+    parameters: 195 → 229
+    weight decay: parameter_groups(model, ..., decay="kernels")
+    >>> x = torch.randn(5, 8)
+    >>> new(x).shape, torch.equal(companion.undo(new)(x), model(x))
+    (torch.Size([5, 3]), True)
+    """
+    chosen = _chosen(neurons)
+    if why := _why_not(chosen, classes):
+        raise ValueError(f"neurons: got {neurons!r}, but {why}")
+    if isinstance(vars(model).get(NAME), Rethought):
+        names = "+".join(vars(model)[NAME].neurons)
+        raise ValueError(f"model: got one that was rethought as {names!r}, allowed is one that was not; see undo")
+    new, entered = copy_of(model), list[Entered]()
+    for neuron in sorted(chosen, key=lambda neuron: get_args(Acts).index(neuron.acts)):
+        before = new
+        number = parameters(before)
+        try:
+            new = neuron.enter(before, example, classes)
+        except ValueError as error:
+            raise ValueError(f"neurons: {neuron.name!r} cannot enter this {type(model).__name__}; {error}") from error
+        report = _report(new, neuron)
+        kept = before if neuron.leave is None else None
+        entered.append(Entered(neuron.name, neuron.title, report, (number, parameters(new)), kept))
+    _put(new, Rethought(tuple(entered)))
+    return new
+
+
+def undo(model: nn.Module) -> nn.Module:
+    """Undo `rethink`.
+
+    Parameters
+    ----------
+    model : nn.Module
+        What `rethink` returned, or a copy, as from a pickle.
+
+    Returns
+    -------
+    nn.Module
+        The network with the neurons that it had: the same object where that can be, with what its other parameters
+        have learned since. After DAC and multi-bias it is the one that was there before, as it was: biases of
+        connections have no place in it. Hooks and modules that were added since then are lost in this case.
+
+    Raises
+    ------
+    ValueError
+        If the network was not rethought.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.GELU())
+    >>> undo(rethink(model, "swish", example=(3,)))
+    Sequential(
+      (0): Linear(in_features=3, out_features=4, bias=True)
+      (1): GELU(approximate='none')
+    )
+    """
+    report = _report_of(model)
+    delattr(model, NAME)
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    for each in reversed(report.entered):
+        leave = declared()[each.name].leave
+        if leave is not None:
+            model = leave(model)
+        else:
+            assert each._before is not None
+            model = each._before.to(like).train(model.training)
+    return model
+
+
+def extra_loss(model: nn.Module, target: Tensor) -> Tensor:
+    """Return what the neurons of a network add to its loss.
+
+    Parameters
+    ----------
+    model : nn.Module
+        What `rethink` returned, after a forward pass in training mode.
+    target : Tensor
+        (N,), the class of each example.
+
+    Returns
+    -------
+    Tensor
+        0-d: the sum over all neurons that add something, or 0.
+
+    Raises
+    ------
+    ValueError
+        If the network was not rethought.
+    RuntimeError
+        If it did not run in training mode since the last call.
+
+    Examples
+    --------
+    >>> import torch, companion
+    >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    >>> model = companion.rethink(model, "raa+arr", example=(8,), classes=3)
+    >>> target = torch.tensor([0, 2, 0, 1])
+    >>> loss = nn.functional.cross_entropy(model(torch.randn(4, 8)), target) + companion.extra_loss(model, target)
+    >>> loss.backward()
+    """
+    losses = [loss for name in _report_of(model).neurons if (loss := declared()[name].loss) is not None]
+    return sum((loss(model, target) for loss in losses), start=torch.zeros((), device=target.device))
+
+
+# --- what goes together ------------------------------------------------------------------------------------------
+
+#: What only one neuron may decide.
+_DECIDED = {"unit": "what units are activated by", "gate": "what gates are", "connection": "what connections do"}
+
+
+def _chosen(neurons: str) -> list[Neuron]:
+    """The neurons of a composition, or a clear error."""
+    if not isinstance(neurons, str):
+        raise TypeError(f"neurons: got {type(neurons).__name__}, allowed are names such as 'aglu' or 'dac+aglu'")
+    names = [name.strip().lower().replace("-", "_") for name in neurons.split("+")]
+    if unknown := [name for name in names if name not in declared()]:
+        raise ValueError(f"neurons: got {unknown[0]!r}, allowed are {', '.join(declared())}")
+    return [declared()[name] for name in names]
+
+
+def _why_not(neurons: Sequence[Neuron], classes: int | None) -> str:
+    """Why some neurons do not go together; empty if they do."""
+    for index, one in enumerate(neurons):
+        if one.needs_labels and classes is None:
+            return f"{one.title} has to know how many classes there are; classes is None"
+        for other in neurons[:index]:
+            if one.name == other.name:
+                return f"{one.name!r} is there twice"
+            if one.acts == other.acts and one.acts in _DECIDED:
+                return f"both {other.title} and {one.title} decide {_DECIDED[one.acts]}"
+            for connection, unit in ((one, other), (other, one)):
+                if connection.acts == "connection" and unit.acts == "unit" and not unit.elementwise:
+                    return f"{connection.title} takes activations of one number alone, and {unit.title} sees several"
+            for loss, channels in ((one, other), (other, one)):
+                if loss.acts == "loss" and not channels.keeps_channels:
+                    return f"{loss.title} holds one response of each unit, and with {channels.title} it has several"
+    return ""
+
+
+# --- reports -----------------------------------------------------------------------------------------------------
+
+
+def _report(model: nn.Module, neuron: Neuron) -> str:
+    """What a neuron's own report says, without the number of parameters."""
+    if neuron.loss is not None:
+        return model.get_submodule(neuron.name).extra_repr()
+    said = vars(model)["replaced" if neuron.leave is not None else "converted"]
+    return "\n".join(line for line in str(said).splitlines() if not line.startswith("parameters: "))
+
+
+def _report_of(model: nn.Module) -> Rethought:
+    report = vars(model).get(NAME)
+    if not isinstance(report, Rethought):
+        raise ValueError(
+            f"model: got a {type(model).__name__} that was not rethought, allowed is what rethink returned"
+        )
+    return report
+
+
+def _put(model: nn.Module, report: Rethought) -> None:
+    """Let a network have its report, and its copies, too."""
+    vars(model)[NAME] = report
+    if isinstance(model, fx.GraphModule):  # of whose attributes a copy has only those that are named here
+        kept: dict[str, Any] = model.meta.setdefault("_user_preserved_attributes", {})
+        kept[NAME] = report

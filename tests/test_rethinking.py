@@ -1,0 +1,215 @@
+"""Neurons enter networks of torchvision, timm and transformers, train, are saved and loaded, and leave again."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import timm
+import torch
+import torchvision
+import transformers
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import companion
+from tests.neurons.networks import CLASSES, SmallNet, batch
+
+
+def resnet() -> tuple[nn.Module, Any]:
+    return torchvision.models.resnet18(num_classes=CLASSES), torch.randn(2, 3, 32, 32)
+
+
+def vit() -> tuple[nn.Module, Any]:
+    sizes = {"img_size": 16, "patch_size": 8, "embed_dim": 24, "depth": 2, "num_heads": 2}
+    return timm.models.VisionTransformer(num_classes=CLASSES, **sizes), torch.randn(2, 3, 16, 16)
+
+
+def gpt() -> tuple[nn.Module, Any]:
+    config = transformers.GPT2Config(
+        n_layer=2, n_embd=24, n_head=2, vocab_size=20, n_positions=8, bos_token_id=0, eos_token_id=0
+    )
+    return transformers.GPT2LMHeadModel(config), {"input_ids": torch.randint(20, (2, 6))}
+
+
+def outputs(model: nn.Module, example: Any) -> Tensor:
+    """Logits, of whatever the network returns."""
+    result = model(**example).logits if isinstance(example, dict) else model(example)
+    assert isinstance(result, Tensor)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("make", "neurons"),
+    [
+        (resnet, "aglu"),
+        (resnet, "dac"),
+        (resnet, "norm+geglu"),
+        (resnet, "raa+arr"),
+        (resnet, "multibias+swish"),
+        (vit, "la_silu+centre"),
+        (vit, "dac+aglu"),
+        (vit, "two_arguments+arr"),
+        (gpt, "raa"),
+        (gpt, "la_hardsilu"),
+        (gpt, "extra_linear+swiglu"),
+        (gpt, "one_argument"),
+    ],
+)
+def test_a_network_is_rethought_trained_saved_loaded_and_undone(
+    make: Callable[[], tuple[nn.Module, Any]], neurons: str
+) -> None:
+    torch.manual_seed(0)
+    model, example = make()
+    model.eval()
+    with torch.no_grad():
+        plain = outputs(model, example)
+    state = copy.deepcopy(model.state_dict())
+    # where weights are drawn, loading must bring them back
+    new, other = (companion.rethink(model, neurons, example, CLASSES) for _ in range(2))
+    assert sorted(new.rethought.neurons) == sorted(neurons.split("+"))
+
+    # undone as it is and after a pickle, it computes what it did
+    undone = companion.undo(pickle.loads(pickle.dumps(new)))
+    assert [*undone.state_dict()] == [*state]
+    with torch.no_grad():
+        assert torch.equal(outputs(undone, example), plain)
+        assert torch.equal(outputs(model, example), plain)
+
+    # trained
+    new.train()
+    rule = torch.optim.SGD(companion.parameter_groups(new, 1e-4, new.rethought.decay), lr=0.01)
+    logits = outputs(new, example)
+    target = torch.zeros(logits.shape[:-1], dtype=torch.long)
+    loss = F.cross_entropy(logits.flatten(0, -2), target.flatten()) + companion.extra_loss(new, target)
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in new.parameters())
+    rule.step()
+
+    # saved and loaded
+    new.eval()
+    file = io.BytesIO()
+    torch.save(new.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file))
+    with torch.no_grad():
+        assert torch.equal(outputs(other.eval(), example), outputs(new, example))
+        assert not torch.equal(outputs(new, example), plain)
+
+    # what the plain network knew is in its old places, and goes back into them
+    back = companion.undo(new)
+    assert type(back) is type(model)
+    assert not any(hasattr(back, name) for name in ("rethought", "replaced", "arr", "centre"))
+    back.load_state_dict(state)
+    with torch.no_grad():
+        assert torch.equal(outputs(back, example), plain)
+
+
+def test_a_network_that_cannot_be_traced_is_not_converted_and_says_why() -> None:
+    model, example = gpt()
+    with pytest.raises(ValueError, match=r"'dac' cannot enter this GPT2LMHeadModel; model: torch\.fx cannot trace"):
+        companion.rethink(model, "dac", example)
+
+
+def test_what_was_learned_stays_when_activations_leave_and_not_when_a_conversion_does() -> None:
+    for neurons, stays in (("aglu+norm+arr", True), ("dac+aglu", False)):
+        model = SmallNet()
+        new = companion.rethink(model, neurons, (2, 4, 4), CLASSES)
+        nn.init.constant_(new.get_submodule("conv").weight, 2.0)
+        back = companion.undo(new)
+        assert (back.get_submodule("conv").weight == 2.0).all().item() is stays
+        assert stays or torch.equal(back.get_submodule("conv").weight, model.conv.weight)
+
+
+def test_a_copy_knows_what_it_is() -> None:
+    for neurons in ("dac+silu", "raa+arr", "centre"):
+        new = copy.deepcopy(companion.rethink(SmallNet().double(), neurons, (2, 4, 4), CLASSES))
+        x, target = batch()
+        new.train()(x)
+        assert (companion.extra_loss(new, target) >= 0).item()
+        assert type(companion.undo(copy.deepcopy(new))) is SmallNet
+
+
+def test_undone_after_a_move_it_has_the_new_dtype_and_mode() -> None:
+    for neurons in ("dac", "aglu"):
+        new = companion.rethink(SmallNet().train(), neurons, (2, 4, 4)).double().eval()
+        back = companion.undo(new)
+        assert {p.dtype for p in back.parameters()} == {torch.float64}
+        assert not any(module.training for module in back.modules())
+
+
+def test_the_losses_of_several_neurons_add_up() -> None:
+    torch.manual_seed(0)
+    x, target = batch()
+    new = companion.rethink(SmallNet().double(), "arr+relu+centre", x, CLASSES).train()
+    again = copy.deepcopy(new)
+    new(x), again(x)
+    assert companion.extra_loss(new, target) == again.arr.loss(target) + again.centre.loss(target)
+    with pytest.raises(RuntimeError, match="after each forward pass in training mode"):
+        companion.extra_loss(new, target)
+    assert companion.extra_loss(companion.rethink(SmallNet(), "relu", (2, 4, 4)), target) == 0
+
+
+def test_the_report_says_what_stands_where_and_what_it_costs() -> None:
+    report = companion.rethink(SmallNet(), "arr+geglu", (2, 4, 4), CLASSES).rethought
+    before, after = sum(p.numel() for p in SmallNet().parameters()), report.entered[-1].parameters[1]
+    assert str(report).splitlines() == [
+        "GEGLU (geglu)",
+        "  BatchNorm2d of 4 → BatchNorm2d of 8: norm",
+        "  Conv2d of 4 → Conv2d of 8: conv, second",
+        "  Linear of 6 → Linear of 12: hidden",
+        "  ReLU → GEGLU(dim=1): act",
+        "  GELU → GEGLU(dim=-1): dense_act",
+        "  relu → GEGLU(dim=1): relu",
+        "  stays, no replacement of Sigmoid is given: gate",
+        "ARR (arr)",
+        "  weight=1.0, layers=['act', 'dense_act', 'relu']",
+        f"parameters: {before:,} → {after:,}",
+        "loss: add extra_loss(model, target)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("neurons", "words"),
+    [
+        ("relo", "neurons: got 'relo', allowed are aglu, apa"),
+        ("relu+", "neurons: got '', allowed are"),
+        ("relu+relu", "'relu' is there twice"),
+        ("relu+gelu", "both ReLU and GELU decide what units are activated by"),
+        ("dac+multibias", "both DAC and multi-bias, 2 copies decide what connections do"),
+        ("RAA + DAC", "DAC takes activations of one number alone, and RAA sees several"),
+        ("la-silu+multibias", "takes activations of one number alone, and LA-SiLU sees several"),
+        ("arr+dac", "ARR holds one response of each unit, and with DAC it has several"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_the_reason(neurons: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        companion.rethink(SmallNet(), neurons, (2, 4, 4), CLASSES)
+
+
+def test_a_network_without_a_place_is_refused_with_the_reason() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    for neurons, words in (
+        ("aglu", "'aglu' cannot enter this Sequential; model: Sequential holds no ReLU.* to replace"),
+        ("apa", "'apa' cannot enter this Sequential; model: Sequential holds no Sigmoid"),
+        ("arr", "'arr' cannot enter this Sequential; model: in Sequential no activation of units is a module"),
+        ("centre", "'centre' cannot enter this Sequential; model: in Sequential no nn.Linear with 3 outputs sees"),
+        ("dac", "'dac' cannot enter this Sequential; model: in Sequential no activation .* is followed by"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            companion.rethink(model, neurons, (3,), CLASSES)
+
+
+def test_a_wrong_model_or_argument_is_refused() -> None:
+    model = companion.rethink(SmallNet(), "silu", (2, 4, 4))
+    with pytest.raises(ValueError, match="model: got one that was rethought as 'silu'"):
+        companion.rethink(model, "relu", (2, 4, 4))
+    with pytest.raises(TypeError, match="neurons: got list, allowed are names"):
+        companion.rethink(SmallNet(), ["relu"], (2, 4, 4))  # type: ignore[arg-type]
+    for call in (companion.undo, lambda model: companion.extra_loss(model, torch.zeros(1))):
+        with pytest.raises(ValueError, match="model: got a SmallNet that was not rethought"):
+            call(SmallNet())
