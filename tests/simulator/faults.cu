@@ -21,6 +21,14 @@ extern "C" __global__ void skipped_barrier(float* out) {
     out[threadIdx.x] = 1;
 }
 
+// in every block, and in the first one long after the others
+extern "C" __global__ void skipped_late(float* out) {
+    if (blockIdx.x == 0)
+        for (volatile int i = 0; i < 1000000; ++i) {}
+    if (threadIdx.x < 40) __syncthreads();
+    out[threadIdx.x] = 1;
+}
+
 extern "C" __global__ void two_barriers(float* out) {
     if (threadIdx.x < 40)
         __syncthreads();  // mark: two_barriers

@@ -53,6 +53,15 @@ def test_a_barrier_that_some_threads_skip_is_divergent(module: simulator.Module)
     assert "24 threads exited (first: (40, 0, 0))" in message
 
 
+def test_of_several_faulty_blocks_the_first_one_is_named_whichever_comes_first(
+    module: simulator.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPANION_SIMULATOR_THREADS", "4")
+    for order, block in (("natural", 0), ("reversed", 7)):
+        with pytest.raises(simulator.SimulatorError, match=rf"block \({block}, 0, 0\): divergent barrier"):
+            module.launch("skipped_late", (8,), (64,), (torch.zeros(64),), order=order)
+
+
 def test_a_barrier_in_two_places_is_divergent(module: simulator.Module) -> None:
     message = fault_of(module, "two_barriers", torch.zeros(64))
     assert f"divergent barrier: 40 threads in __syncthreads at {marked_line('two_barriers')}" in message

@@ -45,9 +45,11 @@ struct Launch {
     void** arguments = nullptr;
 
     std::atomic<std::uint64_t> next_block{0};
-    std::atomic<bool> failed{false};
+    // A failed launch stops as soon as it can, but blocks whose turn was before that of the faulty one run on, and may
+    // be faulty, too: so it is always the fault of the same block that is told.
+    std::atomic<std::uint64_t> fault_turn{~std::uint64_t{0}};
     std::mutex fault_lock;
-    std::string fault;  // the first one; a failed launch stops as soon as it can
+    std::string fault;
     const void* fault_address = nullptr;
     const void* fault_instruction = nullptr;
 };
@@ -85,7 +87,8 @@ class Block {
         }
     }
 
-    void run(uint3 index, std::uint64_t number) {
+    void run(uint3 index, std::uint64_t number, std::uint64_t turn) {
+        turn_ = turn;
         shared_memory_.fill_with_poison();
         current_block = this;
         ::blockIdx = index;
@@ -94,16 +97,17 @@ class Block {
         arrange_threads(number);
         for (Thread& thread : threads_) thread.state = State::fresh;
         at_barrier_ = in_warp_operation_ = finished_ = 0;
-        while (finished_ < threads_.size() && !launch_.failed) {
+        while (finished_ < threads_.size() && !stopped()) {
             const bool progress = let_every_thread_run();
             if (!release_barrier() && !progress) record_fault("deadlock: " + describe_threads());
         }
-        if (!launch_.failed) check_shared_memory();
+        if (!stopped()) check_shared_memory();
         current_block = nullptr;
     }
 
     // --- for code that runs on a fiber ---
 
+    bool stopped() const { return launch_.fault_turn <= turn_; }
     Thread& running() { return *running_; }
     unsigned size() const { return static_cast<unsigned>(threads_.size()); }
     Thread& thread(unsigned number) { return threads_[number]; }
@@ -134,11 +138,11 @@ class Block {
     void record_fault(const std::string& what, const void* address = nullptr,
                       const void* instruction = nullptr) {
         const std::lock_guard guard(launch_.fault_lock);
-        if (launch_.failed) return;
+        if (stopped()) return;
         launch_.fault = "block " + to_string(::blockIdx) + ": " + what;
         launch_.fault_address = address;
         launch_.fault_instruction = instruction;
-        launch_.failed = true;
+        launch_.fault_turn = turn_;
     }
 
     // "40 threads wait in __syncthreads at k.cu:12 (first: (0, 0, 0)); 24 threads have exited (first: (40,
@@ -182,7 +186,7 @@ class Block {
 
     bool let_run(std::size_t first, std::size_t end) {
         bool progress = false;
-        for (std::size_t i = first; i < end && !launch_.failed; ++i) {
+        for (std::size_t i = first; i < end && !stopped(); ++i) {
             Thread& thread = threads_[order_[i]];
             if (thread.state != State::fresh && thread.state != State::ready) continue;
             resume(thread);
@@ -226,7 +230,7 @@ class Block {
     // All threads have arrived: count predicates and let them go. True if somebody can go on, or the block
     // has failed.
     bool release_barrier() {
-        if (launch_.failed) return true;
+        if (stopped()) return true;
         if (at_barrier_ == 0 || at_barrier_ + finished_ < threads_.size()) return false;
         if (finished_ > 0 || !all_in_the_same_place()) {
             record_fault("divergent barrier: " + describe_threads());
@@ -282,6 +286,7 @@ class Block {
     }
 
     Launch& launch_;
+    std::uint64_t turn_ = 0;
     std::vector<Thread> threads_;
     std::vector<std::uint16_t> order_;
     StackPool pool_;

@@ -30,13 +30,13 @@ inline void work_on_blocks(Launch& launch) {
 #endif
     Block block(launch);
     const std::uint64_t count = std::uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
-    while (!launch.failed) {
+    while (true) {
         const std::uint64_t turn = launch.next_block++;
-        if (turn >= count) break;
+        if (turn >= count || turn > launch.fault_turn) break;
         const std::uint64_t i = launch.order == Order::natural ? turn : count - 1 - turn;
         const std::uint64_t x = i % launch.grid.x, y = i / launch.grid.x % launch.grid.y;
         const std::uint64_t z = i / launch.grid.x / launch.grid.y;
-        block.run({static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)}, i);
+        block.run({static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)}, i, turn);
     }
 }
 
