@@ -1,8 +1,8 @@
 """``together-cost``: what a neuron costs in the convolutional arena: time of a step, memory, parameters, FLOPs.
 
 A step is the arena's: forward, loss, backward, the optimiser; in eager, or compiled as one graph. GELU's network takes
-one by turns with that of the neuron, so that a machine that slows down slows both. ``ms`` is the median, ``to_gelu`` the
-median quotient of two that follow each other. ``memory`` is what a step keeps for its backward pass, in bytes,
+one by turns with that of the neuron, so that a machine that slows down slows both. ``ms`` is the median, ``to_gelu``
+the median quotient of two that follow each other. ``memory`` is what a step keeps for its backward pass, in bytes,
 parameters left out. On a GPU ``peak`` is the most that was allocated during a step.
 
 Images are noise: time does not depend on what they show. Nothing is tuned, and a seed is one more measurement of all.
@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.benchmark import Timer
 
 from companion import count
 from companion.dnrt.attachment import AttachedARR
@@ -111,6 +110,9 @@ def kept(model: nn.Module, loss: Callable[[], Tensor]) -> int:
 
 def _milliseconds(step: _Step) -> float:
     """One step, after others that are not counted; on one thread."""
+    # Here, since it looks for compilers, and says in a warning what it does not find.
+    from torch.utils.benchmark import Timer
+
     return float(Timer("step()", globals={"step": step}, num_threads=torch.get_num_threads()).timeit(1).median) * 1e3
 
 
