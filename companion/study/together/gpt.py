@@ -307,7 +307,7 @@ def _measure(job: Job) -> list[Row]:
     validation, test = curve.bits["validation"], curve.bits["test"]
     best = min(range(len(validation)), key=validation.__getitem__)
     # one piece, and so many characters in it
-    cost = count(curve.model, inputs=curve.parts["test"].inputs[:1].cpu())
+    cost = count(curve.model, inputs=curve.parts["test"].inputs[:1])
     return [
         {
             "bits": test[best],
