@@ -39,18 +39,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
 from companion import count
-from companion.dnrt.attachment import AttachedARR
 from companion.study.datasets import random_crop_and_mirror
 from companion.study.experiments import Case, Experiment, Job, Row, grid, register
 from companion.study.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
 from companion.study.together.measures import judged
 from companion.study.together.network import front
-from companion.study.together.neurons import NEURONS, build, equal_widths
-from companion.study.training import Loss, linear, train, warm_up
+from companion.study.together.neurons import NEURONS, build, equal_widths, loss_of
+from companion.study.training import linear, train, warm_up
 
 __all__: list[str] = []
 
@@ -79,22 +76,11 @@ def _fit(job: Job) -> Fitted:
         seed=job.seed,
         augment=partial(random_crop_and_mirror, padding=settings["shift"]),
         schedule=warm_up(settings["warm_up"], linear),
-        loss=_loss(fitted, settings["label_smoothing"]),
+        loss=loss_of(fitted.model, settings["label_smoothing"]),
         precision=settings["precision"],
         compiled=settings["compiled"],
     )
     return fitted
-
-
-def _loss(fitted: Fitted, smoothing: float) -> Loss:
-    """Cross-entropy with smooth labels, and ARR's loss where it is attached."""
-    arr = getattr(fitted.model, "arr", None)
-
-    def loss(logits: Tensor, targets: Tensor) -> Tensor:
-        task = F.cross_entropy(logits, targets, label_smoothing=smoothing)
-        return task + arr.loss(targets) if isinstance(arr, AttachedARR) else task
-
-    return loss
 
 
 def _measure(job: Job) -> list[Row]:

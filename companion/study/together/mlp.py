@@ -39,7 +39,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion import MultiArgument, attach_arr, count
-from companion.dnrt.attachment import AttachedARR
 from companion.study.datasets import channel_statistics
 from companion.study.experiments import Case, Experiment, Job, Row, grid
 from companion.study.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
@@ -47,7 +46,7 @@ from companion.study.models import Standardise
 from companion.study.models.initialisation import initialise
 from companion.study.together import neurons
 from companion.study.together.measures import calibration_error, last_features, learned, neural_collapse, noises
-from companion.study.together.neurons import Neuron
+from companion.study.together.neurons import Neuron, loss_of
 from companion.study.together.sizes import equal_widths
 from companion.study.training import linear, predict, train, warm_up
 
@@ -175,7 +174,7 @@ def _widths(name: str, shape: Shape, num_classes: int, profile: tuple[int, ...])
         with torch.random.fork_rng(devices=[]):
             return sum(p.numel() for p in build(name, nn.Identity(), shape, num_classes, widths).parameters())
 
-    return equal_widths(profile, partial(parameters, name), parameters("gelu", profile))
+    return equal_widths(name, profile, partial(parameters, name), parameters("gelu", profile))
 
 
 def _fit(job: Job) -> Fitted:
@@ -188,12 +187,6 @@ def _fit(job: Job) -> Fitted:
     widths = _widths(neuron, shape, classes, tuple(settings["widths"]))
     torch.manual_seed(job.seed)
     model = build(neuron, front, shape, classes, widths).to(settings["device"])
-    arr = getattr(model, "arr", None)
-
-    def loss(logits: Tensor, targets: Tensor) -> Tensor:
-        task = F.cross_entropy(logits, targets)
-        return task + arr.loss(targets) if isinstance(arr, AttachedARR) else task
-
     train(
         model,
         splits.train,
@@ -204,7 +197,7 @@ def _fit(job: Job) -> Fitted:
         decay="kernels",
         seed=job.seed,
         schedule=warm_up(settings["warm_up"], linear),
-        loss=loss,
+        loss=loss_of(model),
         optimiser="adamw",
         precision=settings["precision"],
         compiled=settings["compiled"],

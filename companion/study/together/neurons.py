@@ -10,19 +10,19 @@ Control neurons are torch's own, and what a neuron of two arguments is compared 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from companion import AGLU, RAA, LAHardSiLU, LASiLU, MultiArgument, attach_arr, to_dac, to_multibias
 from companion.baselines import PReLU
+from companion.dnrt.attachment import AttachedARR
+from companion.study.together import sizes
 from companion.study.together.network import LAYERS, ArenaCNN
+from companion.study.training import Loss
 
-__all__ = ["NEURONS", "Maxout", "Neuron", "build", "equal_widths"]
-
-#: The share by which numbers of parameters may differ and still be called equal.
-_TOLERANCE = 0.01
+__all__ = ["NEURONS", "Maxout", "Neuron", "build", "equal_widths", "loss_of"]
 
 Shape = tuple[int, int, int]
 
@@ -189,27 +189,28 @@ def equal_widths(
         with torch.random.fork_rng(devices=[]):
             return sum(p.numel() for p in build(name, front, shape, num_classes, widths).parameters())
 
-    budget = parameters(reference, profile)
-    if abs(parameters(name, profile) - budget) <= _TOLERANCE * budget:
-        return tuple(profile)
-    too_many, fits = 2 * max(profile), 0
-    while too_many - fits > 1:
-        scale = (too_many + fits) // 2
-        if parameters(name, _scaled(profile, scale)) <= budget:
-            fits = scale
-        else:
-            too_many = scale
-    near = product(*((max(1, width - 1), width, width + 1) for width in _scaled(profile, fits)))
-    closest = min(near, key=lambda widths: abs(parameters(name, widths) - budget))
-    found = parameters(name, closest)
-    if abs(found - budget) > _TOLERANCE * budget:
-        raise ValueError(
-            f"neuron is {name!r}, which has {found:,} parameters with widths {closest}, and {reference} has {budget:,} "
-            f"with {tuple(profile)}; allowed is a difference of one per cent, so wider networks"
-        )
-    return closest
+    return sizes.equal_widths(name, profile, partial(parameters, name), parameters(reference, profile))
 
 
-def _scaled(profile: Sequence[int], largest: int) -> tuple[int, ...]:
-    """The profile, as wide as makes its largest width this."""
-    return tuple(max(1, round(width * largest / max(profile))) for width in profile)
+def loss_of(model: nn.Module, label_smoothing: float = 0.0) -> Loss:
+    """Return cross-entropy, and ARR's loss with it where that is attached.
+
+    Parameters
+    ----------
+    model : nn.Module
+        As `build` gives it.
+    label_smoothing : float
+        As torch has it.
+
+    Returns
+    -------
+    callable
+        Takes logits and classes.
+    """
+    arr = getattr(model, "arr", None)
+
+    def loss(logits: Tensor, targets: Tensor) -> Tensor:
+        task = F.cross_entropy(logits, targets, label_smoothing=label_smoothing)
+        return task + arr.loss(targets) if isinstance(arr, AttachedARR) else task
+
+    return loss

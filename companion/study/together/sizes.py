@@ -9,7 +9,9 @@ TOLERANCE = 0.01
 """The share by which numbers of parameters may differ and still be called equal."""
 
 
-def equal_widths(profile: Sequence[int], count: Callable[[Sequence[int]], int], budget: int) -> tuple[int, ...]:
+def equal_widths(
+    name: str, profile: Sequence[int], count: Callable[[Sequence[int]], int], budget: int
+) -> tuple[int, ...]:
     """Return the widths with which a network has as many parameters as another, within one per cent.
 
     Those of the profile, if they have: networks of equal widths begin with equal weights. Otherwise all widths are
@@ -18,6 +20,8 @@ def equal_widths(profile: Sequence[int], count: Callable[[Sequence[int]], int], 
 
     Parameters
     ----------
+    name : str
+        Of the neuron, for an error.
     profile : sequence of int
         The other network's widths.
     count : callable
@@ -37,7 +41,7 @@ def equal_widths(profile: Sequence[int], count: Callable[[Sequence[int]], int], 
 
     Examples
     --------
-    >>> equal_widths((100, 100), lambda widths: 20 * widths[0] + 2 * widths[0] * widths[1], 12_000)
+    >>> equal_widths("dac", (100, 100), lambda widths: 20 * widths[0] + 2 * widths[0] * widths[1], 12_000)
     (73, 72)
     """
     if _near(count(profile), budget):
@@ -53,8 +57,8 @@ def equal_widths(profile: Sequence[int], count: Callable[[Sequence[int]], int], 
     closest = min(near, key=lambda widths: abs(count(widths) - budget))
     if not _near(found := count(closest), budget):
         raise ValueError(
-            f"budget is {budget:,}, and the closest widths, {closest}, have {found:,} parameters; allowed is a "
-            "difference of one per cent, so a wider profile"
+            f"neuron is {name!r}, which has {found:,} parameters with widths {closest}, where {budget:,} are asked "
+            "for; allowed is a difference of one per cent, so a wider profile"
         )
     return closest
 
