@@ -93,7 +93,7 @@ def test_what_the_table_holds_is_said_as_python_says_it(lines, name):
 @together("name", NUMBERS)
 def test_a_number_that_nobody_expects_is_said_to_be_off_as_python_says_it(lines, name):
     (right,) = TABLES[name]["answers"][0][1]
-    for other in (1.003 * right, 7.3 * right, -1e9, 1e9, right + 0.23):
+    for other in (-right, 2 * right, 1.003 * right, 7.3 * right, -1e9, 1e9, right + 0.23):
         assert said(lines, name, repr(other)) == by_python(name, repr(other))
 
 
@@ -103,6 +103,7 @@ def test_a_formula_that_nobody_expects_is_said_to_be_off_as_python_says_it(lines
     right = table["answers"][0][1]
     others = [
         [1.003 * right[0], *(0.996 * each for each in right[1:])],
+        [-each for each in right],
         [0.93 * each for each in right],
         [each + 0.31 for each in right],
         [right[0], *(each + 0.31 * at for at, each in enumerate(right[1:], 1))],

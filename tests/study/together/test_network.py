@@ -22,6 +22,12 @@ def test_whitened_maps_are_uncorrelated_and_of_one_size():
     assert 0.9 < covariance.diag().max() < 1.02
 
 
+def test_what_hardly_varies_is_not_blown_up():
+    flat = torch.randn(200, 3, 8, 8) * 0.02  # of variance 4e-4, where the floor is 5e-4
+    variances = Whitening(flat)(flat).transpose(0, 1).flatten(1).var(1)
+    torch.testing.assert_close(variances, torch.full((12,), 4e-4 / (4e-4 + 5e-4)), rtol=0.05, atol=0)
+
+
 def test_the_first_layer_learns_nothing_and_is_saved():
     first = front(images())
     assert list(first.parameters()) == []
