@@ -13,6 +13,7 @@ from companion.operators import as_float, as_int, cast, check_floating, compute_
 __all__ = [
     "GDN",
     "GEGLU",
+    "GLU",
     "CentreLoss",
     "ExtraLinear",
     "GatedPair",
@@ -194,6 +195,23 @@ class GatedPair(nn.Module):
     def extra_repr(self) -> str:
         """Where the units lie."""
         return f"dim={self.dim}"
+
+
+class GLU(GatedPair):
+    """:class:`GatedPair` with the sigmoid; torch's own takes the arguments of a unit from the two halves.
+
+    References
+    ----------
+    Dauphin, Fan, Auli, Grangier (2017), Language modeling with gated convolutional networks, Eq. 1.
+
+    Examples
+    --------
+    >>> GLU()(torch.tensor([[2.0, 0.0]]))
+    tensor([[1.]])
+    """
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__(torch.sigmoid, dim)
 
 
 class GEGLU(GatedPair):

@@ -119,7 +119,8 @@ def rethink(model: nn.Module, neurons: str, example: Example, classes: int | Non
     *What goes together.* One neuron decides what units are activated by, one what gates are, one what connections do;
     what stands before an activation, and losses, may be several. DAC and multi-bias take activations of one number
     alone. After them a unit gives one response to each connection, or several, so that ARR and centre loss have none to
-    hold. What enters first is what acts first: the activation, what stands before it, connections, losses.
+    hold. The order of the names does not matter, but for what stands before an activation: the first one named is the
+    first to act.
 
     The state dict of the new network goes into one that was made in the same way from the same network. Add
     `extra_loss` to the loss, and give the optimiser ``parameter_groups(model, weight_decay, model.rethought.decay)``.
@@ -147,7 +148,8 @@ def rethink(model: nn.Module, neurons: str, example: Example, classes: int | Non
         names = "+".join(vars(model)[NAME].neurons)
         raise ValueError(f"model: got one that was rethought as {names!r}, allowed is one that was not; see undo")
     new, entered = copy_of(model), list[Entered]()
-    for neuron in sorted(chosen, key=lambda neuron: get_args(Acts).index(neuron.acts)):
+    # of those that stand before an activation the last one enters first: each comes before those that are there
+    for neuron in [neuron for acts in get_args(Acts) for neuron in reversed(chosen) if neuron.acts == acts]:
         before = new
         number = parameters(before)
         try:

@@ -218,3 +218,14 @@ def test_a_wrong_model_or_argument_is_refused() -> None:
     for call in (companion.undo, lambda model: companion.extra_loss(model, torch.zeros(1))):
         with pytest.raises(ValueError, match="model: got a SmallNet that was not rethought"):
             call(SmallNet())
+
+
+def test_only_what_stands_before_an_activation_has_an_order() -> None:
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(5, 3)
+    for names in ("norm+extra_linear", "relu+extra_linear+norm"):
+        new = companion.rethink(model, names, (3,))
+        nn.init.normal_(next(m for m in new.modules() if type(m).__name__ == "ExtraLinear").weight)
+        extra = next(m for m in new.modules() if type(m).__name__ == "ExtraLinear")
+        z = model[0](x)
+        z = extra(F.layer_norm(z, (4,))) if names.startswith("norm") else F.layer_norm(extra(z), (4,))
+        torch.testing.assert_close(new(x), torch.relu(z))

@@ -157,6 +157,15 @@ def detach_centre(model: nn.Module) -> nn.Module:
     -------
     nn.Module
         The network.
+
+    Examples
+    --------
+    >>> model = nn.Sequential(nn.Linear(8, 3))
+    >>> _ = attach_centre(model, (8,), num_classes=3, weight=0.003)
+    >>> detach_centre(model)
+    Sequential(
+      (0): Linear(in_features=8, out_features=3, bias=True)
+    )
     """
     head = model.get_submodule(model.get_submodule(NAME).head)  # type: ignore[arg-type]
     for number, hook in list(head._forward_pre_hooks.items()):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from companion.baselines import (
     GEGLU,
+    GLU,
     ExtraLinear,
-    GatedPair,
     Maxout,
     Preceded,
     PReLU,
@@ -24,13 +23,6 @@ __all__ = ["NEURONS"]
 
 # λ of Wen et al. for their faces, where α is 0.5.
 _CENTRE_WEIGHT = 0.003
-
-
-class GLU(GatedPair):
-    """z₁ σ(z₂): :class:`companion.baselines.GatedPair` with the sigmoid."""
-
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__(F.sigmoid, dim)
 
 
 def _enter_centre(model: nn.Module, example: Example, classes: int | None) -> nn.Module:

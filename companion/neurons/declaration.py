@@ -63,6 +63,12 @@ class Neuron:
     decay : {"all", "kernels"}
         Which parameters of its network are decayed, as `companion.parameter_groups` wants it; what modules exempt in
         ``no_weight_decay`` is spared in any case.
+
+    Examples
+    --------
+    >>> tanh = Neuron("tanh", "tanh", "unit", replacing(nn.Tanh), elementwise=True, monotone=True, zero_at_zero=True)
+    >>> tanh.enter(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), (2,), None)[1]
+    Tanh()
     """
 
     name: str

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 import companion
 from companion.baselines import (
     GEGLU,
+    GLU,
     CentreLoss,
     ExtraLinear,
     GatedPair,
@@ -23,7 +24,6 @@ from companion.baselines import (
     normalisation,
 )
 from companion.neurons.centre import attach_centre
-from companion.neurons.controls import GLU
 from tests.neurons.networks import CLASSES, SmallNet
 
 
@@ -137,6 +137,9 @@ def test_the_centre_loss_holds_what_the_head_sees_and_is_part_of_the_network() -
     assert attached.centre.centres.any()
     with pytest.raises(RuntimeError, match="got no response of 'head'"):
         attached.loss(target)
+    model.train()(x)
+    assert copy.deepcopy(model).centre.responses is None  # a copy of what has a graph is impossible
+    attached.loss(target)
     model.eval()(x)
     with pytest.raises(RuntimeError, match="got no response of 'head'"):
         attached.loss(target)

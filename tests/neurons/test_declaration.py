@@ -162,7 +162,16 @@ def test_tokens_do_not_see_each_other() -> None:
 
     x = torch.randn(1, 5, 3)
     later = torch.cat((x[:, :4], torch.randn(1, 1, 3)), 1)
-    for neuron in ACTIVATIONS:
-        if neuron.acts == "unit":
-            new = companion.rethink(Tokens(), f"norm+{neuron.name}", x, CLASSES).eval()
+    for neuron in declared().values():
+        if neuron.acts in ("unit", "before"):
+            new = companion.rethink(Tokens(), neuron.name, x, CLASSES).eval()
             torch.testing.assert_close(new(x)[:, :4], new(later)[:, :4], msg=neuron.name)
+
+
+@pytest.mark.parametrize("name", ["two_arguments", "quadratic", "one_argument"])
+def test_all_units_of_a_network_share_one_learned_activation(name: str) -> None:
+    new = companion.rethink(SmallNet(), name, (2, 4, 4))
+    places = [new.get_submodule(place) for place in ("act", "relu", "dense_act")]
+    assert len({*map(id, places)}) == 3
+    assert len({tuple(map(id, place.parameters())) for place in places}) == 1
+    assert {place.dim for place in places} == {1, -1}
