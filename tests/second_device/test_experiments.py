@@ -25,8 +25,8 @@ from companion.study import datasets
 from companion.study.corruptions import CORRUPTIONS, SEVERITIES
 from companion.study.datasets import Part, Splits
 from companion.study.experiments import Case, Experiment, Job, classification, experiments
+from companion.study.together import conv_tail, gpt, mlp
 from companion.study.together import experiments as arenas
-from companion.study.together import gpt, mlp
 from companion.study.together import measures as together
 from companion.study.together.corruptions import CIFAR_C
 from companion.study.together.text import syllables
@@ -185,7 +185,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
             after_epoch(1)
         return [0.0]
 
-    for module in (classification, dac, multi_argument, arenas, gpt, mlp):
+    for module in (classification, dac, multi_argument, arenas, conv_tail, gpt, mlp):
         monkeypatch.setattr(module, "train", no_training)
 
 
