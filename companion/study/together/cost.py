@@ -6,7 +6,8 @@ the median quotient of two that follow each other. ``memory`` is what a step kee
 parameters left out. On a GPU ``peak`` is the most that was allocated during a step.
 
 Images are noise: time does not depend on what they show. Nothing is tuned, and a seed is one more measurement of all.
-Times belong to one quiet machine: run it alone, with ``--jobs 1``. That takes half an hour, most of it to compile.
+Times belong to one quiet machine: run it alone, with ``--jobs 1``. It takes three quarters of
+an hour, most of it to compile.
 """
 
 import math
@@ -150,8 +151,8 @@ _LAPTOP: dict[str, Any] = {
     "precision": "float32",
     "device": "cpu",
     "modes": list(MODES),
-    "repeats": 5,
-    "seeds": 3,
+    "repeats": 3,
+    "seeds": 5,
     "competitors": list(NEURONS),
 }
 
