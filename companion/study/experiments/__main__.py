@@ -44,7 +44,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--seeds", type=int, help="number of evaluation seeds; default: the preset's")
     command.add_argument("--device", choices=["cpu", "cuda"], help="instead of the preset's")
     command.add_argument("--resume", action="store_true", help="keep the jobs that are finished, and go on with others")
-    command.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
+    where = command.add_mutually_exclusive_group()
+    where.add_argument("--jobs", type=int, default=1, help="worker processes on this machine (default 1)")
+    where.add_argument(
+        "--ray", metavar="ADDRESS", help="of a Ray cluster whose workers compute: auto, HOST:PORT, local"
+    )
     command.set_defaults(command=_run)
 
     command = commands.add_parser("table", help="show a finished result, of the runs or else the promoted one")
@@ -104,6 +108,7 @@ def _run(options: argparse.Namespace) -> None:
         device=options.device,
         resume=options.resume,
         workers=options.jobs,
+        ray=options.ray,
     )
     _table(options)
 
