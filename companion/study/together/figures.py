@@ -1,4 +1,4 @@
-"""The arenas in one picture: every neuron's difference to GELU, with its interval and with what could have been seen."""
+"""The arenas in one picture: every neuron's difference to GELU, its interval, and what could have been seen."""
 
 from __future__ import annotations
 
