@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from companion.study import results
 from companion.study.analysis import Comparison, alike, compare
-from companion.study.plotting import COLOURS, subplots
+from companion.study.plotting import COLOURS, Picture, picture, subplots
+from companion.study.together import mlp, neurons, power
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Column", "Verdict", "differences", "verdict"]
+__all__ = ["LABELS", "Column", "Verdict", "arenas", "differences", "finished", "verdict"]
 
 Verdict = Literal["better", "worse", "same", "open"]
 
@@ -24,6 +26,10 @@ _WORDS: dict[Verdict, str] = {
     "same": "no difference that matters",
     "open": "not decided",
 }
+
+
+LABELS = {name: neuron.label for name, neuron in (neurons.NEURONS | mlp.NEURONS).items()}
+"""What a neuron is called, by the name that rows have."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,42 @@ def verdict(found: Comparison[str], smallest: float) -> Verdict:
         return "same"
     sign = found.sign()
     return "better" if sign > 0 else "worse" if sign < 0 else "open"
+
+
+#: An arena's title, and the difference that matters there. A training of each is judged by its accuracy.
+_ARENAS = {
+    "together-conv": ("photographs, convolutions\n(CIFAR-10), points", power.SMALLEST_DIFFERENCE),
+    "together-mlp": ("digits, perceptron\n(MNIST), points", mlp.SMALLEST_DIFFERENCE),
+}
+
+
+def finished() -> dict[str, Column]:
+    """Return a column of accuracies for each arena whose run is finished, by the experiment's name."""
+    there = results.names()
+    return {
+        name: Column(title, results.load(name)["rows"], smallest=smallest)
+        for name, (title, smallest) in _ARENAS.items()
+        if name in there
+    }
+
+
+def arenas() -> Picture:
+    """Return the picture of all finished arenas: every neuron's accuracy, less GELU's."""
+    columns = list(finished().values())
+    found = [column.verdicts() for column in columns]
+    labels = {name: label for name, label in LABELS.items() if any(name in verdicts for verdicts in found)}
+    said = []
+    for column, verdicts in zip(columns, found, strict=True):
+        names = {wanted: [LABELS[name] for name, each in verdicts.items() if each == wanted] for wanted in _WORDS}
+        said.append(
+            column.title.replace("\n", " ")
+            + "".join(f"; {_WORDS[wanted]}: {', '.join(each)}" for wanted, each in names.items() if each)
+        )
+    return picture(
+        differences(columns, labels),
+        alt="Every neuron's accuracy less GELU's, with 95 % intervals. " + ". ".join(said) + ".",
+        caption="Which neuron gains anything over GELU, in the same network, with as many parameters, tuned alike?",
+    )
 
 
 def differences(columns: Sequence[Column], labels: Mapping[str, str]) -> Figure:
