@@ -37,7 +37,7 @@ from companion.study.experiments.executors import THREADS, Executor, LocalPool
 from companion.study.experiments.parts import Part, runs_path
 from companion.study.experiments.registry import Case, Experiment, Job, Row
 
-__all__ = ["find", "promote", "run", "runs_path", "smoke"]
+__all__ = ["best_rate", "find", "promote", "run", "runs_path", "smoke"]
 
 # What the runner, its tables and every data set import; torchvision is asked for by the data sets that need it.
 _PACKAGES = ("jsonschema", "numpy", "scipy", "sklearn", "tqdm")
@@ -150,7 +150,7 @@ def _result(
     del settings["seeds"]
     cases = experiment.cases(settings)
     tuning = session.tune(cases, rates, tuning_seeds)
-    chosen = [{**case, **_best(case, tuning, experiment.one_rate_for)} for case in cases] if tuning else []
+    chosen = [{**case, **best_rate(case, tuning, experiment.one_rate_for)} for case in cases] if tuning else []
     own_rates = [[row["learning_rate"]] for row in chosen] or [rates or [None]] * len(cases)
     rows = session.evaluate(cases, own_rates, evaluation_seeds)
     result = {
@@ -277,7 +277,7 @@ def promote() -> list[str]:
     return changed
 
 
-def _best(case: Mapping[str, Any], tuning: list[Row], shared: tuple[str, ...]) -> Row:
+def best_rate(case: Mapping[str, Any], tuning: list[Row], shared: tuple[str, ...]) -> Row:
     """Return the rate with the highest mean score of a case, the smaller one if two are equal.
 
     A run that diverged has no score, and its rate is worse than any other.
@@ -351,7 +351,7 @@ class _Session:
     ) -> list[float]:
         """Return the rates that the cases under a condition are to meet next."""
         competitors = [case for case in cases if self.experiment.condition(case) == condition]
-        best = [_best(case, tuning, self.experiment.one_rate_for) for case in competitors]
+        best = [best_rate(case, tuning, self.experiment.one_rate_for) for case in competitors]
         return sorted({_beyond(each["learning_rate"], tried) for each in best if each["at_edge"]})
 
     def evaluate(self, cases: list[Case], rates: Sequence[Sequence[float | None]], seeds: list[int]) -> list[Row]:
