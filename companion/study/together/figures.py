@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,18 +14,20 @@ from companion.study.together import mlp, neurons, power
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["LABELS", "Column", "Verdict", "arenas", "differences", "finished", "verdict"]
+__all__ = ["LABELS", "WORDS", "Advice", "Column", "Verdict", "advice", "arenas", "differences", "finished", "verdict"]
 
 Verdict = Literal["better", "worse", "same", "open"]
+Advice = Literal["use it", "try it", "leave it"]
 
 _COLOURS: dict[Verdict, str] = {"better": COLOURS[2], "worse": COLOURS[1], "same": COLOURS[0], "open": COLOURS[4]}
 _MARKERS: dict[Verdict, str] = {"better": "^", "worse": "v", "same": "o", "open": "x"}
-_WORDS: dict[Verdict, str] = {
-    "better": "clearly ahead of GELU",
+WORDS: dict[Verdict, str] = {
+    "better": "clearly ahead",
     "worse": "clearly behind",
     "same": "no difference that matters",
     "open": "not decided",
 }
+"""What a verdict is called."""
 
 
 LABELS = {name: neuron.label for name, neuron in (neurons.NEURONS | mlp.NEURONS).items()}
@@ -102,6 +104,33 @@ def verdict(found: Comparison[str], smallest: float) -> Verdict:
     return "better" if sign > 0 else "worse" if sign < 0 else "open"
 
 
+def advice(accuracies: Iterable[Verdict], others: Iterable[Verdict]) -> Advice:
+    """Say what to do with a neuron: a rule, so that nobody chooses the words.
+
+    Parameters
+    ----------
+    accuracies : iterable of {"better", "worse", "same", "open"}
+        On what the arenas are about, one an arena.
+    others : iterable of the same
+        On everything else that was measured there.
+
+    Returns
+    -------
+    {"use it", "try it", "leave it"}
+        "use it" if it is clearly more accurate in an arena and clearly less in none. "leave it" if it is clearly less
+        accurate in one and more in none, or if nothing at all is clearly better. Else "try it".
+
+    Examples
+    --------
+    >>> advice(["same", "better"], ["worse"]), advice(["same"], ["better", "worse"]), advice(["open"], ["open"])
+    ('use it', 'try it', 'leave it')
+    """
+    on_accuracy = set(accuracies)
+    if on_accuracy & {"better", "worse"}:
+        return "try it" if on_accuracy >= {"better", "worse"} else "use it" if "better" in on_accuracy else "leave it"
+    return "try it" if "better" in others else "leave it"
+
+
 #: An arena's title, and the difference that matters there. A training of each is judged by its accuracy.
 _ARENAS = {
     "together-conv": ("photographs, convolutions\n(CIFAR-10), points", power.SMALLEST_DIFFERENCE),
@@ -126,10 +155,10 @@ def arenas() -> Picture:
     labels = {name: label for name, label in LABELS.items() if any(name in verdicts for verdicts in found)}
     said = []
     for column, verdicts in zip(columns, found, strict=True):
-        names = {wanted: [LABELS[name] for name, each in verdicts.items() if each == wanted] for wanted in _WORDS}
+        names = {wanted: [LABELS[name] for name, each in verdicts.items() if each == wanted] for wanted in WORDS}
         said.append(
             column.title.replace("\n", " ")
-            + "".join(f"; {_WORDS[wanted]}: {', '.join(each)}" for wanted, each in names.items() if each)
+            + "".join(f"; {WORDS[wanted]}: {', '.join(each)}" for wanted, each in names.items() if each)
         )
     return picture(
         differences(columns, labels),
@@ -169,7 +198,7 @@ def differences(columns: Sequence[Column], labels: Mapping[str, str]) -> Figure:
     axes[0][0].set_ylim(len(labels) - 0.5, -0.5)
     signs: list[Any] = [
         Line2D([], [], color=_COLOURS[name], marker=_MARKERS[name], linestyle="-", markersize=5, label=words)
-        for name, words in _WORDS.items()
+        for name, words in WORDS.items()
     ]
     signs.append(Patch(color=COLOURS[4], alpha=0.2, label="too small to be seen here"))
     figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize="small")
