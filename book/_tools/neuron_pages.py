@@ -1,7 +1,7 @@
 """Sphinx extension: what the book's pages need and no setting gives.
 
-- A page says ``{{ repository }}`` where the repository's address belongs, in code blocks too, and ``{{ arenas }}`` where
-  the picture of all finished arenas does.
+- A page says ``{{ repository }}`` where the address of the repository belongs, in code blocks too, and ``{{ arenas }}``
+  where the picture of all finished arenas does.
 - Jupyter Book puts Thebe's scripts on every page. The book does not use Thebe (its servers are too small for
   PyTorch), and the scripts fail with an error in the reader's browser.
 - The book's version is that of the package.
