@@ -72,7 +72,7 @@ def page(name: str) -> str:
 def test_the_curve_was_nowhere_clearly_ahead() -> None:
     assert status("apa-d-lambda") == "does not hold"
     assert "the sign opposite" in verdict("apa-d-lambda").evidence
-    assert status("apa-aglu-rivals") == "not seen at smaller scale"
+    assert status("apa-aglu-rivals") == "not seen"
     digits = rows("apa-digits")
     for imbalance in {row["imbalance"] for row in digits}:
         of = [row for row in digits if row["imbalance"] == imbalance]
@@ -94,8 +94,8 @@ def test_additional_biases_brought_no_clear_gain() -> None:
     with_biases = [each for each in changes(rows("dac-sgemm")) if each.key.kind in ("biases", "trade")]
     assert {each.key.kind for each in with_biases} == {"biases", "trade"}
     assert min(each.sign() for each in with_biases) >= 0  # below zero the error is lower
-    assert status("dac-experiment-cifar-better") == "not tested"
-    assert status("dac-experiment-cifar-worse") == "not tested"
+    assert status("dac-experiment-cifar-better") == "not decided"
+    assert status("dac-experiment-cifar-worse") == "not decided"
 
 
 @says(
@@ -104,7 +104,7 @@ def test_additional_biases_brought_no_clear_gain() -> None:
     "Noise moves them less in some comparisons and more in others.",
 )
 def test_the_gate_keeps_what_it_promises_in_part() -> None:
-    assert status("layeract-mnist-mean") == status("layeract-mnist-fluctuation") == "holds in part"
+    assert status("layeract-mnist-mean") == status("layeract-mnist-fluctuation") == "seen in part"
 
     def signs(*measures: str) -> set[int]:
         return {each.sign() for each in of_layers(rows("layeract-mnist"), measures)}
@@ -123,7 +123,7 @@ def test_the_gate_keeps_what_it_promises_in_part() -> None:
     "2.7 to 3.9 points, and its threshold alone in none.",
 )
 def test_the_threshold_added_nothing_clear_and_its_loss_some_points() -> None:
-    assert status("dnrt-experiment-mnist") == "does not hold"
+    assert status("dnrt-experiment-mnist") == "not seen"
     assert all(each.sign() <= 0 for each in of_responses(results.load("dnrt-mnist")))
     trainings = [{each.key: each for each in of_responses(results.load(f"dnrt-{name}"))} for name in TRANSFORMERS]
     halves = ("relu+arr", "relu"), ("gelu+arr", "gelu"), ("dnrt", "raa")
@@ -137,18 +137,17 @@ def test_the_threshold_added_nothing_clear_and_its_loss_some_points() -> None:
 @says(
     "5. {doc}`Two arguments <mechanisms/multi-argument>`.",
     "One such unit learns XOR, and so does one with a single learned argument.",
-    "In three small tests two arguments led ReLU by 2.4 to 7.2 points; one learned argument was level with them on "
-    "MNIST, and clearly ahead on CIFAR-10.",
+    "In three small tests two arguments led ReLU by 2.4 to 7.2 points; in none of them did the second argument show a "
+    "gain over the better of two networks with one.",
 )
-def test_two_arguments_lead_relu_and_one_learned_argument_leads_them() -> None:
+def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     found = [{each.key[1]: each for each in of_arguments(results.load(name))} for name in ARGUMENTS]
     leads = [100 * each["relu"].difference.mean for each in found]
     printed = re.findall(r"led ReLU by ([\d.]+) to ([\d.]+) points", FOUND)
     assert printed == [(f"{min(leads):.1f}", f"{max(leads):.1f}")]
     assert {each["relu"].sign() for each in found} == {1}
     best = [min((each["arity 1"], each["arity 1 + norm"]), key=lambda one: one.difference.mean) for each in found]
-    assert [one.sign() for one in best] == [0, -1, -1]  # two arguments less one
-    assert [results.load(name)["settings"]["dataset"] for name in ARGUMENTS] == ["mnist", "cifar10", "cifar10"]
+    assert max(one.difference.mean for one in best) < 0  # two arguments less one
     printed_there = nbformat.read(BOOK / "mechanisms" / "multi-argument.ipynb", as_version=4).cells
     streams = "".join(output.get("text", "") for cell in printed_there for output in cell.get("outputs", []))
     assert "two arguments: XOR solved in 5 of 5" in streams

@@ -6,7 +6,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const form = document.createElement("form");
   form.className = "claims-filter";
   const shown = document.createElement("output");
-  for (const name of ["paper", "verdict", "severity", "kind"]) {
+  for (const name of ["paper", "verdict", "basis", "severity", "kind"]) {
     const label = document.createElement("label");
     const select = document.createElement("select");
     select.name = name;
@@ -16,6 +16,10 @@ document.addEventListener("DOMContentLoaded", () => {
     form.append(label);
   }
   form.append(shown);
+  // The address carries the filter, so that a link can: claims.html?paper=DNRT&severity=fatal
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    if (form.elements[name]) form.elements[name].value = value;
+  }
   const apply = () => {
     const wanted = [...new FormData(form)].filter(([, value]) => value);
     for (const card of cards) card.hidden = !wanted.every(([name, value]) => card.dataset[name] === value);
@@ -38,9 +42,14 @@ document.addEventListener("DOMContentLoaded", () => {
     code.replaceWith(link);
     link.append(code);
   }
-  form.addEventListener("change", apply);
+  form.addEventListener("change", () => {
+    apply();
+    const wanted = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+    history.replaceState(null, "", `${location.pathname}?${wanted}`);
+  });
   form.addEventListener("submit", (event) => event.preventDefault());
   window.addEventListener("hashchange", visit);
   ledger.before(form);
   apply();
+  visit();
 });

@@ -8,6 +8,7 @@ Here the rows are read and printed.
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 from collections import Counter
@@ -19,24 +20,28 @@ from typing import Any, Literal, get_args
 from companion.rooms import ROOMS, title
 from companion.study.results import data_path
 
-__all__ = ["KINDS", "SEVERITIES", "STATUSES", "Claim", "cards", "get", "ledger", "summary", "table"]
+__all__ = ["BASES", "KINDS", "SEVERITIES", "STATUSES", "Claim", "cards", "get", "ledger", "summary", "table"]
 
 Status = Literal[
     "holds",
+    "seen",
     "holds in part",
-    "does not hold",
-    "seen at smaller scale",
-    "seen in part at smaller scale",
-    "not seen at smaller scale",
-    "opposite at smaller scale",
+    "seen in part",
     "not decided",
     "not tested",
+    "not seen",
+    "opposite",
+    "does not hold",
 ]
+Basis = Literal["proof", "their table", "our run", "our run, set-up ours", "our run, smaller", "nothing yet"]
 Severity = Literal["fatal", "matters", "detail"]
 Kind = Literal["mathematics", "tables", "experiments"]
 
 STATUSES: tuple[Status, ...] = get_args(Status)
-"""What a verdict can be. The appendix of the book says what each means."""
+"""What a verdict can be, from yes to no. The appendix of the book says what each means."""
+
+BASES: tuple[Basis, ...] = get_args(Basis)
+"""What a verdict can rest on."""
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """How much depends on a claim: the method or the main result; what a reader would do; nothing else."""
@@ -63,6 +68,8 @@ class Claim:
         How much depends on it.
     status : str
         One of `STATUSES`.
+    rests_on : str
+        One of `BASES`.
     evidence : str
         One sentence, at most 40 words.
     power : str
@@ -81,6 +88,7 @@ class Claim:
     kind: Kind
     severity: Severity
     status: Status
+    rests_on: Basis
     evidence: str
     power: str
     decided_by: str
@@ -169,7 +177,8 @@ def table(claims: Iterable[Claim]) -> str:
     Returns
     -------
     str
-        Markdown with the columns Claim, Verdict, Evidence; a verdict links to its row in the appendix.
+        Markdown with the columns Claim, Verdict, Evidence; a verdict says what it rests on and links to its row in the
+        appendix.
 
     Examples
     --------
@@ -179,7 +188,7 @@ def table(claims: Iterable[Claim]) -> str:
     lines = ["| Claim | Verdict | Evidence |", "| --- | --- | --- |"]
     for claim in claims:
         evidence = " ".join(filter(None, (claim.evidence, claim.power, claim.decided_by)))
-        verdict = f"<a href='../appendix/claims.html#{claim.id}'>**{claim.status}**</a>"
+        verdict = f"<a href='../appendix/claims.html#{claim.id}'>**{claim.status}**</a> ({claim.rests_on})"
         lines.append(f"| {_escaped(claim.claim)} ({_escaped(claim.source)}) | {verdict} | {_escaped(evidence)} |")
     return "\n".join(lines)
 
@@ -206,14 +215,21 @@ def cards(claims: Iterable[Claim]) -> str:
 
 
 def _card(claim: Claim) -> str:
-    asked = {"paper": title(claim.mechanism), "kind": claim.kind, "severity": claim.severity, "verdict": claim.status}
+    asked = {
+        "paper": title(claim.mechanism),
+        "kind": claim.kind,
+        "severity": claim.severity,
+        "verdict": claim.status,
+        "basis": claim.rests_on,
+    }
     data = " ".join(f"data-{name}='{html.escape(value)}'" for name, value in asked.items())
     page, hashed, anchor = claim.chapter.partition("#")
     evidence = " ".join(filter(None, (claim.evidence, claim.power)))
     rest = f"<p class='decided'>{html.escape(claim.decided_by)}</p>" if claim.decided_by else ""
     return (
         f"<article id='{claim.id}' {data}>"
-        f"<header><strong>{claim.status}</strong> <span>{asked['paper']}, {html.escape(claim.source)}</span></header>"
+        f"<header><strong>{claim.status}</strong> <em>{claim.rests_on}</em> "
+        f"<span>{asked['paper']}, {html.escape(claim.source)}</span></header>"
         f"<p>{_signed(html.escape(claim.claim))}</p><p class='evidence'>{_signed(html.escape(evidence))}</p>{rest}"
         f"<footer>{claim.severity} · {claim.kind} · <a href='../{page}.html{hashed}{anchor}'>chapter</a> · "
         f"<code>{claim.test}</code> · <a href='#{claim.id}'>{claim.id}</a></footer></article>"
@@ -221,28 +237,28 @@ def _card(claim: Claim) -> str:
 
 
 def summary() -> str:
-    """Return how many claims of each paper have which verdict, as a Markdown table.
+    """Return how many claims of each paper have which verdict, and on what it rests, as a Markdown table.
 
     Returns
     -------
     str
-        A row for each verdict, a column for each paper; in parentheses how many of the claims are fatal.
+        A row for each verdict and basis, a column for each paper; in parentheses how many of the claims are fatal.
 
     Examples
     --------
-    >>> summary().splitlines()[0].startswith("| Verdict |")
+    >>> summary().splitlines()[0].startswith("| Verdict | Rests on |")
     True
     """
     claims = ledger()
     papers = list(dict.fromkeys(claim.mechanism for claim in claims))
     names = [title(paper) for paper in papers]
-    every = Counter((claim.status, claim.mechanism) for claim in claims)
-    fatal = Counter((claim.status, claim.mechanism) for claim in claims if claim.severity == "fatal")
-    lines = [f"| Verdict | {' | '.join(names)} |", f"| --- |{' --- |' * len(papers)}"]
-    for status in STATUSES:
-        if any(every[status, paper] for paper in papers):
-            cells = [_counted(every[status, paper], fatal[status, paper]) for paper in papers]
-            lines.append(f"| **{status}** | {' | '.join(cells)} |")
+    every = Counter((claim.status, claim.rests_on, claim.mechanism) for claim in claims)
+    fatal = Counter((claim.status, claim.rests_on, claim.mechanism) for claim in claims if claim.severity == "fatal")
+    lines = [f"| Verdict | Rests on | {' | '.join(names)} |", f"| --- | --- |{' --- |' * len(papers)}"]
+    for status, basis in itertools.product(STATUSES, BASES):
+        if any(every[status, basis, paper] for paper in papers):
+            cells = [_counted(every[status, basis, paper], fatal[status, basis, paper]) for paper in papers]
+            lines.append(f"| **{status}** | {basis} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

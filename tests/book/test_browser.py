@@ -216,6 +216,8 @@ def test_the_ledger_can_be_filtered_and_a_link_finds_a_hidden_claim(reader):
     wanted = [row.id for row in ledger() if (row.severity, row.status) == ("fatal", "does not hold")]
     assert [card.get_attribute("id") for card in cards.all()] == wanted
     assert count.inner_text() == f"{len(wanted)} of {every} claims"
+    page.reload()  # the filter is in the address
+    assert [card.get_attribute("id") for card in cards.all()] == wanted
     hidden = next(row.id for row in ledger() if row.severity != "fatal")
     page.evaluate("id => { location.hash = id }", hidden)
     page.locator(f"#{hidden}").wait_for(state="visible")

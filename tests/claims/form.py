@@ -23,7 +23,11 @@ A claim is judged in its weakest sensible reading: "can" is not "always", and a 
 is about these numbers. A sentence that infers from bare numbers, without intervals, what is so in general is
 "not tested".
 
-One rule says what a run of ours makes of a claim: `Run.judge`.
+One rule says what a run of ours makes of a claim, in all rooms: `Effect.outcome` for one comparison, `Run.judge` for
+all of them. Every comparison is given the effect that is claimed, in its unit; there is no default. Where the paper
+names none, None says so, and nothing can be ruled out. Its unit is that of the paper, points for example; where a run
+has other data than the paper, gains are asked for as shares of the errors. Who had the best learning rate at the edge
+of a grid might do better beyond it, and is not compared.
 """
 
 from __future__ import annotations
@@ -32,13 +36,14 @@ import copy
 import importlib
 import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import pytest
@@ -47,14 +52,12 @@ from book._tools.outputs import Tolerance, same
 from companion.rooms import ROOMS
 from companion.study import results, symbolic
 from companion.study.analysis import Comparison, Interval, alike
-from companion.study.claims import KINDS, SEVERITIES, STATUSES, Claim, Severity, Status
+from companion.study.claims import KINDS, SEVERITIES, STATUSES, Basis, Claim, Severity, Status
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "claims"
 WORDS = 40
 """The most that evidence may have."""
-
-MORE_SEEDS = "The same run with more seeds would decide it."
 
 _NEXT_SENTENCE = re.compile(r"\n|(?<!Eq)(?<!Eqs)(?<!Fig)(?<!Sec)\. [A-Z]")
 
@@ -70,6 +73,7 @@ class Verdict:
     evidence: str
     power: str = ""
     decided_by: str = ""
+    rests_on: Basis | None = None  # of a run; else it follows from the kind of the claim
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -109,7 +113,10 @@ class Entry:
 
     def computed(self) -> Claim:
         """The row with the verdict, computed now."""
-        return replace(self.row, **asdict(self.judge()))
+        found = self.judge()
+        of_kind: dict[str, Basis] = {"mathematics": "proof", "tables": "their table"}
+        basis = "nothing yet" if found.status == "not tested" else found.rests_on or of_kind[self.row.kind]
+        return replace(self.row, **asdict(found) | {"rests_on": basis})
 
 
 REGISTER: dict[str, Entry] = {}
@@ -165,6 +172,7 @@ def claim(
             kind=kind,  # type: ignore[arg-type]
             severity=severity,
             status="not tested",
+            rests_on="nothing yet",
             evidence="",
             power="",
             decided_by="",
@@ -376,78 +384,198 @@ def count(cases: Mapping[str, bool], what: str, *, listed: int = 4) -> Verdict:
 # --- Our own runs -------------------------------------------------------------------------------------------
 
 
+Outcome = Literal["for", "against", "ruled out", "open"]
+"""What one comparison says of a claim."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """An effect that is claimed, and what one comparison shows of it, in the unit of the claim.
+
+    Parameters
+    ----------
+    claimed : float or None
+        Above zero. Where the paper names no size, what would matter, and the row says that it is ours; or None.
+    shown : Interval
+        At 95 %; above zero is what is claimed.
+    sign : int
+        1 or -1 where what is shown is clearly above or below zero after the correction, else 0.
+    detectable : float
+        What would have been found with a probability of 80 % after the correction.
+    family : int
+        How many comparisons are corrected for.
+    """
+
+    claimed: float | None
+    shown: Interval
+    sign: int
+    detectable: float
+    family: int
+
+    @property
+    def outcome(self) -> Outcome:
+        """Clearly for the claim, clearly against it, ruled out since the interval excludes what is claimed, or open."""
+        if self.sign:
+            return "for" if self.sign > 0 else "against"
+        return "ruled out" if self.claimed is not None and self.shown.high < self.claimed else "open"
+
+
+def effect(found: Comparison[Any], claimed: float | None, *, sign: int = 1, scale: float = 1.0) -> Effect:
+    """What a comparison shows of a claimed effect.
+
+    Parameters
+    ----------
+    found : Comparison
+        Of ours.
+    claimed : float or None
+        In the unit of the claim, above zero; None where the paper names no size.
+    sign : int
+        1 where the claim says that the difference is above zero, -1 where below.
+    scale : float
+        The unit of the claim in that of the difference: 100 for points of an accuracy.
+
+    Returns
+    -------
+    Effect
+    """
+    if sign not in (1, -1) or scale <= 0 or (claimed is not None and claimed <= 0):
+        raise ValueError(f"got sign {sign}, scale {scale} and claimed {claimed}; sizes are above zero, signs 1 or -1")
+    mean, low, high = (sign * scale * x for x in (found.difference.mean, found.difference.low, found.difference.high))
+    shown = Interval(mean, *sorted((low, high)), found.difference.n)
+    return Effect(claimed, shown, sign * found.sign(), scale * found.detectable, found.size)
+
+
+def share_of_errors(before: float, after: float) -> float:
+    """Which part of the errors, in percent, is gone between two accuracies in percent: a gain that another network or
+    another data set can be asked for."""
+    return 100 * (after - before) / (100 - before)
+
+
+Scale = Literal["paper", "ours", "smaller"]
+_BASIS: dict[Scale, Basis] = {"paper": "our run", "ours": "our run, set-up ours", "smaller": "our run, smaller"}
+
+
 @dataclass(frozen=True)
 class Run:
     """A finished result of ours that claims are judged by.
 
     Parameters
     ----------
+    name : str
+        Of the experiment.
     rows : list of dict
         A row for each case and seed.
     settings : dict
         The preset: data set, networks, epochs and so on.
-    smaller : bool
-        Whether it is smaller than the paper's: not of the preset "full", where the experiment has one.
+    chosen : list of dict
+        Which rate tuning chose in each case, and whether it lies at the edge of the grid.
+    hours : float
+        Of one core, which it took.
+    scale : str
+        "paper": as the paper describes it; "ours": of the paper's size, with settings that the paper leaves open;
+        "smaller": not of the preset "full", where the experiment has one.
     """
 
+    name: str
     rows: list[dict[str, Any]]
     settings: dict[str, Any]
-    smaller: bool
+    chosen: list[dict[str, Any]]
+    hours: float
+    scale: Scale
 
-    def judge(
-        self, evidence: str, *, shown: int, against: int, of: int = 1, power: str = "", could_see: bool = True
-    ) -> Verdict:
+    def judge(self, evidence: str, outcomes: Sequence[Outcome], *, power: str, undecided: str) -> Verdict:
         """What the run makes of a claim.
 
         Parameters
         ----------
         evidence
             One sentence with the numbers.
-        shown, against, of
-            How many comparisons clearly show the claim, how many clearly show its opposite, and how many there are.
+        outcomes
+            Of every comparison that the claim is about.
         power
-            The sentence on what could have been seen, see `detected`.
-        could_see
-            Whether the effect that the paper claims was as large as what could have been seen.
+            The sentence on what is claimed and what could have been seen, see `powered`.
+        undecided
+            The sentence on what would decide the claim where this run does not, see `with_more_seeds`.
 
         Returns
         -------
         Verdict
-            At the paper's scale "holds" where every comparison shows it; "does not hold" where more comparisons show
-            the opposite than the claim, or none shows it and it would have been seen; "not decided" where it might
-            not have been; else "holds in part". A smaller run neither confirms nor refutes: "seen …" where every
-            comparison shows it, "opposite …" where most show the opposite, "seen in part …" where more show the
-            claim than the opposite, "not decided" where none shows either and it might not have been seen, else
-            "not seen at smaller scale".
+            "holds" where every comparison is for the claim. More for it than against it: "holds in part". Else, where
+            some are against it or it is ruled out in most: "does not hold". Else "not decided". A run that is not the
+            paper's neither confirms nor refutes: it is "seen", "seen in part", "not seen", or "opposite" where most
+            comparisons are against it.
         """
-        if not (shown >= 0 <= against and shown + against <= of > 0):
-            raise ValueError(f"of: got {of} comparisons, {shown} for and {against} against the claim")
+        if not outcomes:
+            raise ValueError("outcomes is empty; a claim is judged by at least one comparison")
+        of = len(outcomes)
+        shown, against, out = (outcomes.count(each) for each in ("for", "against", "ruled out"))
+        exact = self.scale == "paper"
         status: Status
-        if self.smaller:
-            if shown == of:
-                status = "seen at smaller scale"
-            elif 2 * against > of:
-                status = "opposite at smaller scale"
-            elif not (shown or against or could_see):
-                status = "not decided"
-            else:
-                status = "seen in part at smaller scale" if shown > against else "not seen at smaller scale"
-            return Verdict(status, evidence, power, MORE_SEEDS if status == "not decided" else "")
         if shown == of:
-            status = "holds"
-        elif against > shown or (could_see and not shown):
-            status = "does not hold"
-        elif shown:
-            status = "holds in part"
+            status = "holds" if exact else "seen"
+        elif 2 * against > of:
+            status = "does not hold" if exact else "opposite"
+        elif shown > against:
+            status = "holds in part" if exact else "seen in part"
+        elif against or 2 * out > of:
+            status = "does not hold" if exact else "not seen"
         else:
-            return Verdict("not decided", evidence, power, MORE_SEEDS)
-        return Verdict(status, evidence, power)
+            return Verdict("not decided", evidence, power, undecided, rests_on=_BASIS[self.scale])
+        return Verdict(status, evidence, power, rests_on=_BASIS[self.scale])
+
+    def judge_effects(self, evidence: str, effects: Sequence[Effect], unit: str, *, ours: bool = False) -> Verdict:
+        """What the run makes of a claim about differences.
+
+        ``unit`` is that of the effects: "points". ``ours`` says that the paper names no size, and that what is asked
+        for is ours.
+        """
+        return self.judge(
+            evidence,
+            [each.outcome for each in effects],
+            power=powered(effects, unit, ours=ours),
+            undecided=self.with_more_seeds(effects),
+        )
+
+    def at_edge(self, *names: str) -> set[tuple[Any, ...]]:
+        """Who has rows with a rate at the edge of the grid that tuning went through, by the keys that name it."""
+        edges = [
+            {key: value for key, value in case.items() if key not in ("score", "at_edge")}
+            for case in self.chosen
+            if case["at_edge"]
+        ]
+        found = [row for row in self.rows if any(row.items() >= edge.items() for edge in edges)]
+        return {tuple(row[name] for name in names) for row in found}
+
+    def beyond_its_grid(self, evidence: str) -> Verdict:
+        """The verdict where nobody is left to compare."""
+        wider = f"{self.name} on a wider grid of learning rates, about {rounded(self.hours)} core-hours"
+        return Verdict("not decided", evidence, "", f"{wider}, would decide it here.", _BASIS[self.scale])
+
+    def with_more_seeds(self, effects: Sequence[Effect]) -> str:
+        """The sentence on how many seeds, and hours of one core, would show all claimed effects that are open, or those
+        that are seen where no size is claimed.
+
+        What can be found shrinks with the root of the number of seeds.
+        """
+        sizes = [
+            each.detectable / (each.claimed or abs(each.shown.mean) or each.detectable or 1.0)
+            for each in effects
+            if each.outcome == "open"
+        ]
+        times = max([1.0, *sizes]) ** 2
+        return self.with_seeds(max(each.shown.n for each in effects), times)
+
+    def with_seeds(self, seeds: int, times: float) -> str:
+        """The sentence that so many times as many seeds would decide."""
+        hours = rounded(times * self.hours)
+        return f"{self.name} with {math.ceil(times * seeds):,} seeds, about {hours} core-hours, would decide it here."
 
 
-def run_of(name: str) -> Run | None:
+def run_of(name: str, *, ours: bool = False) -> Run | None:
     """Our result of an experiment, "full" or else "laptop"; None where there is none.
 
-    An "excerpt" has some cases of "full" and does not judge claims about all of them.
+    An "excerpt" has some cases of "full" and does not judge claims about all of them. ``ours`` says of a run of the
+    paper's size that settings were chosen here which the paper leaves open.
     """
     from companion.study.experiments import registry
 
@@ -456,8 +584,15 @@ def run_of(name: str) -> Run | None:
             result = results.load(name, preset)
         except FileNotFoundError:
             continue
+        smaller = preset != "full" and "full" in registry.get(name).presets
+        hours = result["provenance"]["duration_seconds"] / 3600
         return Run(
-            result["rows"], result["settings"], smaller=preset != "full" and "full" in registry.get(name).presets
+            name=name,
+            rows=result["rows"],
+            settings=result["settings"],
+            chosen=result["chosen"],
+            hours=hours,
+            scale="smaller" if smaller else "ours" if ours else "paper",
         )
     return None
 
@@ -467,27 +602,43 @@ def no_result(name: str) -> Verdict:
     return not_tested(f"The experiment {name} has no finished result.", "A run of that experiment would decide it.")
 
 
-def detected(comparisons: Sequence[Comparison[Any]], unit: str, scale: float = 1.0) -> str:
-    """The sentence on power: what each of some comparisons of a family would have found with a probability of 80 %."""
-    sizes = [scale * each.detectable for each in comparisons]
-    low, high = f"{min(sizes):.2g}", f"{max(sizes):.2g}"
-    found = f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
-    family = comparisons[0].size
+def powered(effects: Sequence[Effect], unit: str, *, ours: bool = False) -> str:
+    """The sentence on what is claimed, and what each comparison would have found with a probability of 80 %."""
+    claimed = [each.claimed for each in effects if each.claimed is not None]
+    asked = f"{span(claimed)} {unit}" if claimed else ""
+    if ours or not claimed:
+        asked = "the paper names no size" + (f"; we ask for {asked}" if claimed else "")
+    else:
+        asked = f"claimed: {asked}"
+    family = max(each.family for each in effects)
     corrected = f", corrected for {family} comparisons" if family > 1 else ""
-    return f"A difference of {found} would have been found with 80 % probability{corrected}."
+    return (
+        f"A difference of {span([each.detectable for each in effects])} {unit} would have been found with 80 % "
+        f"probability{corrected}; {asked}."
+    )
+
+
+def no_worse(found: Comparison[Any], margin: float) -> Outcome:
+    """Whether something is worse by no more than a margin, in the unit of the difference.
+
+    The interval has to exclude a larger loss; that no difference was found would say less.
+    """
+    if found.difference.low > -margin:
+        return "for"
+    return "against" if found.sign() < 0 and found.difference.mean < -margin else "open"
 
 
 def judged_alike(run: Run, evidence: str, differences: Sequence[Interval], margin: float) -> Verdict:
     """What a run makes of the claim that things are alike: all intervals have to lie within the margin."""
-    found = [alike(each, margin) for each in differences]
+    outcome: dict[int, Outcome] = {1: "for", -1: "against", 0: "open"}
     farthest = max(max(abs(each.low), abs(each.high)) for each in differences)
+    widest = max(each.half_width for each in differences) / margin
+    times = max(1.0, 4 * widest**2)  # half the margin is left for the difference
     return run.judge(
         evidence,
-        shown=found.count(1),
-        against=found.count(-1),
-        of=len(found),
+        [outcome[alike(each, margin)] for each in differences],
         power=f"Alike means within ±{margin:g}, and intervals reach {farthest:.2g} from zero.",
-        could_see=all(each.half_width < margin for each in differences),
+        undecided=run.with_seeds(differences[0].n, times),
     )
 
 
@@ -497,6 +648,17 @@ def judged_alike(run: Run, evidence: str, differences: Sequence[Interval], margi
 def at_most(difference: float) -> str:
     """How large a difference is, without the digits of rounding errors: they vary between machines."""
     return "less than 1e-12" if difference < ROUNDING else f"up to {difference:.0e}"
+
+
+def span(sizes: Sequence[float]) -> str:
+    """The range of some sizes, to two digits: "0.25" or "0.25 to 1.3"."""
+    low, high = f"{min(sizes):.2g}", f"{max(sizes):.2g}"
+    return low if low == high else f"{low} to {high}"
+
+
+def rounded(hours: float) -> str:
+    """Hours to two digits, or one below ten."""
+    return f"{hours:.1g}" if hours < 10 else f"{float(f'{hours:.2g}'):,.0f}"
 
 
 def enumerated(names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import random
 import re
 from collections import Counter
@@ -11,13 +12,12 @@ from dataclasses import replace
 import pytest
 
 from companion.study import claims, results, symbolic
-from companion.study.analysis import interval
+from companion.study.analysis import Comparison, detectable, interval, paired
 from companion.study.claims import Claim
 from tests.cases import together
 from tests.claims import form
 from tests.claims.form import (
     FOLDER,
-    MORE_SEEDS,
     REGISTER,
     ROOT,
     Run,
@@ -28,12 +28,15 @@ from tests.claims.form import (
     count,
     declared,
     difference,
+    effect,
     formula,
     judged_alike,
+    no_worse,
     not_tested,
     rank,
     rows,
     share,
+    share_of_errors,
     swap,
     written,
 )
@@ -90,7 +93,7 @@ def test_a_chapter_shows_rows_of_the_ledger():
     head, rule, row = claims.table([silu]).splitlines()
     assert (head, rule) == ("| Claim | Verdict | Evidence |", "| --- | --- | --- |")
     assert row.startswith("| At κ = λ = 1 AGLU is SiLU.")
-    assert f"| <a href='../appendix/claims.html#apa-silu'>**{silu.status}**</a> |" in row
+    assert f"| <a href='../appendix/claims.html#apa-silu'>**{silu.status}**</a> ({silu.rests_on}) |" in row
     with pytest.raises(KeyError, match="ids: apa-never not in the ledger"):
         claims.get("apa-silu", "apa-never")
 
@@ -248,40 +251,110 @@ def test_a_count_is_graded_and_names_what_is_wrong():
     assert count(dict.fromkeys("abcdefg", False), "agree").evidence == "0 of 7 agree; not a, b, c, d and 3 more."
 
 
-# Comparisons that clearly show the claim, that clearly show the opposite, all; at the paper's scale where the effect
-# would have been seen, where it might not, and for a smaller run.
+def run(scale="smaller"):
+    return Run("apa-digits", rows=[], settings={}, chosen=[], hours=2.0, scale=scale)
+
+
+def comparison(*values, family=1):
+    """Of ours, with these differences over seeds; not found in a larger family."""
+    found, p_value = paired(values, [0.0] * len(values))
+    return Comparison("planted", found, p_value, min(1.0, family * p_value), detectable(found, family), family)
+
+
+UP, DOWN = comparison(1.0, 1.1, 0.9, 1.0), comparison(-1.0, -1.1, -0.9, -1.0)
+NEAR_ZERO, WIDE = comparison(0.1, -0.1, 0.05, -0.05), comparison(3.0, -3.0, 2.0, -2.0)
+
+
 @pytest.mark.parametrize(
-    ("shown", "against", "of", "paper", "weak", "smaller"),
+    ("found", "claimed", "outcome"),
     [
-        (1, 0, 1, "holds", "holds", "seen at smaller scale"),
-        (6, 0, 6, "holds", "holds", "seen at smaller scale"),
-        (0, 0, 1, "does not hold", "not decided", "not seen at smaller scale"),
-        (0, 1, 1, "does not hold", "does not hold", "opposite at smaller scale"),
-        (0, 4, 6, "does not hold", "does not hold", "opposite at smaller scale"),
-        (0, 3, 6, "does not hold", "does not hold", "not seen at smaller scale"),
-        (1, 0, 6, "holds in part", "holds in part", "seen in part at smaller scale"),
-        (3, 3, 6, "holds in part", "holds in part", "not seen at smaller scale"),
-        (1, 5, 6, "does not hold", "does not hold", "opposite at smaller scale"),
-        (1, 23, 24, "does not hold", "does not hold", "opposite at smaller scale"),
+        (UP, 0.5, "for"),
+        (UP, 5.0, "for"),  # smaller than claimed, and clearly there
+        (DOWN, 0.5, "against"),
+        (NEAR_ZERO, 0.5, "ruled out"),
+        (NEAR_ZERO, 0.05, "open"),
+        (WIDE, 0.5, "open"),
+        (NEAR_ZERO, None, "open"),  # no size, nothing to rule out
+        (UP, None, "for"),
     ],
 )
-def test_one_rule_says_what_a_run_makes_of_a_claim(shown, against, of, paper, weak, smaller):
-    for is_smaller, could_see, status in ((False, True, paper), (False, False, weak), (True, True, smaller)):
-        run = Run([], {}, is_smaller)
-        assert run.judge("So.", shown=shown, against=against, of=of, could_see=could_see).status == status
+def test_one_comparison_is_for_a_claim_against_it_rules_it_out_or_leaves_it_open(found, claimed, outcome):
+    assert effect(found, claimed).outcome == outcome
+    # the same by its other side, in another unit
+    turned = comparison(*(-x for x in (found.difference.mean,) * 3)) if claimed is None else None
+    assert turned is None or effect(turned, None, sign=-1).shown.mean == pytest.approx(found.difference.mean)
+    assert effect(found, claimed and 100 * claimed, scale=100).outcome == outcome
 
 
-def test_a_smaller_run_that_could_not_have_seen_an_effect_does_not_decide():
-    run = Run([], {}, smaller=True)
-    found = run.judge("So.", shown=0, against=0, could_see=False)
-    assert (found.status, found.decided_by) == ("not decided", MORE_SEEDS)
-    assert run.judge("So.", shown=0, against=1, of=4, could_see=False).status == "not seen at smaller scale"
+def test_an_effect_that_is_no_size_is_refused():
+    for claimed, options in ((0.0, {}), (-1.0, {}), (1.0, {"sign": 0}), (1.0, {"scale": -1})):
+        with pytest.raises(ValueError, match="sizes are above zero"):
+            effect(UP, claimed, **options)
 
 
-@pytest.mark.parametrize(("shown", "against", "of"), [(0, 0, 0), (2, 2, 3), (-1, 0, 1)])
-def test_counts_that_cannot_be_are_refused(shown, against, of):
-    with pytest.raises(ValueError, match=f"of: got {of} comparisons, {shown} for and {against} against"):
-        Run([], {}, False).judge("So.", shown=shown, against=against, of=of)
+# Comparisons that are clearly for the claim, clearly against it, and that rule it out, of so many; and the verdict.
+@pytest.mark.parametrize(
+    ("shown", "against", "out", "of", "paper", "other"),
+    [
+        (1, 0, 0, 1, "holds", "seen"),
+        (6, 0, 0, 6, "holds", "seen"),
+        (1, 0, 5, 6, "holds in part", "seen in part"),
+        (4, 2, 0, 6, "holds in part", "seen in part"),
+        (3, 3, 0, 6, "does not hold", "not seen"),
+        (0, 1, 0, 6, "does not hold", "not seen"),
+        (0, 0, 4, 6, "does not hold", "not seen"),
+        (0, 0, 3, 6, "not decided", "not decided"),
+        (0, 0, 0, 1, "not decided", "not decided"),
+        (0, 4, 0, 6, "does not hold", "opposite"),
+        (1, 23, 0, 24, "does not hold", "opposite"),
+    ],
+)
+def test_one_rule_says_what_a_run_makes_of_a_claim(shown, against, out, of, paper, other):
+    outcomes = ["for"] * shown + ["against"] * against + ["ruled out"] * out
+    outcomes += ["open"] * (of - len(outcomes))
+    for scale, status in (("paper", paper), ("ours", other), ("smaller", other)):
+        found = run(scale).judge("So.", outcomes, power="", undecided="More.")
+        assert found.status == status
+        assert found.decided_by == ("More." if status == "not decided" else "")
+        assert found.rests_on == {"paper": "our run", "ours": "our run, set-up ours"}.get(scale, "our run, smaller")
+
+
+def test_a_claim_is_judged_by_at_least_one_comparison():
+    with pytest.raises(ValueError, match="outcomes is empty"):
+        run().judge("So.", [], power="", undecided="More.")
+
+
+def test_a_verdict_on_effects_says_what_is_claimed_and_what_could_be_seen_and_what_would_decide():
+    wide = effect(WIDE, 1.0)
+    found = run().judge_effects("So.", [wide, effect(NEAR_ZERO, 0.5)], "points")
+    assert found.status == "not decided"
+    near, far = (f"{each.detectable:.2g}" for each in (NEAR_ZERO, WIDE))
+    assert found.power == (
+        f"A difference of {near} to {far} points would have been found with 80 % probability; claimed: 0.5 to 1 points."
+    )
+    times = WIDE.detectable**2
+    seeds, hours = math.ceil(4 * times), f"{2 * times:.0f}"
+    assert found.decided_by == f"apa-digits with {seeds} seeds, about {hours} core-hours, would decide it here."
+    assert run().judge_effects("So.", [wide], "points", ours=True).power.endswith("names no size; we ask for 1 points.")
+    assert run().judge_effects("So.", [effect(WIDE, None)], "points").power.endswith("; the paper names no size.")
+
+
+def test_who_was_tuned_to_the_edge_of_a_grid_is_known_by_the_rate_of_its_rows():
+    chosen = [{"unit": "dac", "learning_rate": 1.0, "score": 0.5, "at_edge": True}]
+    chosen += [{"unit": "base", "learning_rate": 0.3, "score": 0.5, "at_edge": False}]
+    rows = [{"unit": "dac", "seed": 0, "learning_rate": 1.0}, {"unit": "base", "seed": 0, "learning_rate": 0.3}]
+    assert replace(run(), rows=rows, chosen=chosen).at_edge("unit") == {("dac",)}
+    assert replace(run(), rows=[rows[0] | {"learning_rate": 0.3}], chosen=chosen).at_edge("unit") == set()
+    assert "on a wider grid of learning rates, about 2 core-hours" in run().beyond_its_grid("So.").decided_by
+
+
+def test_a_gain_is_asked_for_elsewhere_as_a_share_of_the_errors():
+    assert share_of_errors(50, 60) == pytest.approx(20)
+    assert share_of_errors(98, 98.4) == pytest.approx(20)
+
+
+def test_what_is_no_worse_than_a_margin_has_an_interval_above_it():
+    assert [no_worse(each, 0.5) for each in (UP, NEAR_ZERO, WIDE, DOWN)] == ["for", "for", "open", "against"]
 
 
 def test_alike_needs_an_interval_that_is_narrow_enough():
@@ -289,28 +362,32 @@ def test_alike_needs_an_interval_that_is_narrow_enough():
     narrow = interval([generator.gauss(0, 0.1) for _ in range(9)])
     wide = interval([generator.gauss(0, 10) for _ in range(9)])
     far = interval([5 + generator.gauss(0, 0.1) for _ in range(9)])
-    run = Run([], {}, False)
-    found = [judged_alike(run, "So.", [each], margin=1.0).status for each in (narrow, wide, far)]
+    found = [judged_alike(run("paper"), "So.", [each], margin=1.0).status for each in (narrow, wide, far)]
     assert found == ["holds", "not decided", "does not hold"]
 
 
 @pytest.mark.parametrize(
-    ("name", "preset", "smaller"),
+    ("name", "preset", "scale"),
     [
-        ("apa-digits", "laptop", True),
-        ("apa-digits", "full", False),
-        ("layeract-mnist", "laptop", False),
-        ("dac-sgemm", "laptop", True),
-        ("dac-toy", "laptop", False),
+        ("apa-digits", "laptop", "smaller"),
+        ("apa-digits", "full", "paper"),
+        ("layeract-mnist", "laptop", "paper"),
+        ("dac-sgemm", "laptop", "smaller"),
+        ("dac-toy", "laptop", "paper"),
     ],
 )
-def test_the_scale_of_a_run_follows_from_its_preset(name, preset, smaller, monkeypatch):
+def test_the_scale_of_a_run_follows_from_its_preset(name, preset, scale, monkeypatch):
+    result = {"rows": [{"seed": 0}], "settings": {}, "chosen": [], "provenance": {"duration_seconds": 7200.0}}
+
     def load(asked, given):
         if (asked, given) != (name, preset):
             raise FileNotFoundError(asked)
-        return {"rows": [{"seed": 0}], "settings": {}}
+        return result
 
     monkeypatch.setattr(results, "load", load)
-    assert form.run_of(name) == Run([{"seed": 0}], {}, smaller)
+    found = Run(name, rows=[{"seed": 0}], settings={}, chosen=[], hours=2.0, scale=scale)
+    assert form.run_of(name) == found
+    # settings that the paper leaves open make no smaller run larger
+    assert form.run_of(name, ours=True) == replace(found, scale="ours" if scale == "paper" else scale)
     assert form.run_of("apa-logits") is None
     assert form.no_result("apa-logits").status == not_tested("So.", "So.").status == "not tested"

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from companion.dac.study.experiments import comparisons
 from companion.study import results
-from companion.study.analysis import Comparison, holm
-from tests.claims.form import Run, Verdict, by_severity, detected, enumerated, not_tested, with_interval
+from companion.study.analysis import Comparison
+from tests.claims.form import Run, Verdict, by_severity, effect, enumerated, with_interval
 
 fatal, matters, detail = by_severity("mechanisms/dac")
 
@@ -197,53 +197,21 @@ def judged(
     *,
     sign: int,
     claimed: float | None,
-    size: str = "the paper's",
     unit: str,
     scale: float = 1,
 ) -> Verdict:
     """What a run makes of a claim that differences are below (−1) or above (+1) zero, by about so much as claimed; None
-    where the paper has no number. ``size`` stands before that number; ``evidence`` ends no sentence."""
-    best, worst = (scale * extreme([each.detectable for each in found]) for extreme in (min, max))
-    out = 0 if claimed is None else ruled_out(found, sign * claimed / scale)
-    if run.smaller and claimed is not None and best > claimed and 2 * out <= len(found):
-        return blind(f"{evidence}; only {best:.2g} would show, not {size} {claimed:.2g}.")
-    signs = [each.sign() for each in found]
-    excluded = f"; {size} {claimed:.2g} is ruled out at {out}" if out else ""
-    return run.judge(
-        f"{evidence}{excluded}.",
-        shown=signs.count(sign),
-        against=signs.count(-sign),
-        of=len(signs),
-        power=detected(found, unit, scale),
-        could_see=claimed is not None and (worst <= claimed or 2 * out > len(found)),
-    )
-
-
-def ruled_out(found: Sequence[Comparison[Any]], effect: float) -> int:
-    """How many of some comparisons clearly fall short of an effect, corrected for their number."""
-    from scipy import stats
-
-    p_values = []
-    for each in found:
-        freedom = each.difference.n - 1
-        error = each.difference.half_width / stats.t.ppf(1 - SIGNIFICANT / 2, freedom)
-        away = (effect - each.difference.mean) * math.copysign(1, effect)
-        t = away / error if error else math.copysign(math.inf, away)
-        p_values.append(2 * float(stats.t.sf(t, freedom)) if away > 0 else 1.0)
-    return sum(p < SIGNIFICANT for p in holm(p_values))
-
-
-def blind(evidence: str) -> Verdict:
-    """The verdict where a smaller run could not have seen an effect of the claimed size."""
-    return not_tested(evidence, "The experiment at the paper's scale would decide it.")
+    where the paper has no number. ``evidence`` ends no sentence."""
+    effects = [effect(each, claimed, sign=sign, scale=scale) for each in found]
+    out = sum(each.outcome == "ruled out" for each in effects)
+    excluded = f"; what is claimed is ruled out at {out}" if out else ""
+    return run.judge_effects(f"{evidence}{excluded}.", effects, unit)
 
 
 def inside(run: Run, reference: str, *units: str) -> tuple[list[Comparison[Any]], list[str]]:
-    """Units against a reference in each network; and whose learning rate was chosen from an edge of the grid, so that
-    another might have been better: they are not compared."""
-    rates = run.settings["learning_rates"]
-    ends = {min(rates), max(rates)} if len(rates) > 1 else set()  # one rate is a recipe, not a choice
-    edge = {(r["network"], r["unit"]) for r in run.rows if r["learning_rate"] in ends}
+    """Units against a reference in each network; and whose learning rate was chosen from an edge of the grid: they are
+    not compared."""
+    edge = run.at_edge("network", "unit")
     every = [each for each in comparisons(run.rows, reference) if each.key[1] in units]
     return [each for each in every if not edge & {each.key, (each.key[0], reference)}], [*map(named, sorted(edge))]
 
@@ -262,10 +230,9 @@ def lower_errors(run: Run, reference: str, *units: str, sign: int, claimed: floa
     """Whether units have test errors below (−1) or above (+1) those of the reference, by so many points as claimed."""
     found, edge = inside(run, reference, *units)
     if not found:
-        return not_tested(
+        return run.beyond_its_grid(
             f"In our small run on CIFAR-10 {enumerated(edge)} did best in tuning at an edge of the grid of learning "
-            "rates, so that a better rate may lie beyond it.",
-            "The same run on a wider grid would show it at this scale.",
+            "rates, so that a better rate may lie beyond it."
         )
     without = f", omitting {enumerated(edge)}, at the learning rates' edge" if edge else ""
     text = f"{points(run, found)}{without}"

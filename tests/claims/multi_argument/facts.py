@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from companion.multi_argument.layers import MultiArgument
+from companion.multi_argument.quadratic import fit_quadratic
 from companion.multi_argument.study.counts import conv_parameters, inner_parameters, mlp_parameters
+from companion.multi_argument.study.surfaces import hermite_functions, spectrum
 from companion.study import results
 from tests.claims.form import by_severity
 
 fatal, matters, detail = by_severity("mechanisms/multi-argument")
+
+DEGREE = 6
+"""Of a spectrum, as our runs have it."""
 
 SMALL = 5.0
 """Per cent below which we call a term small, parameters few, and a model no more complex."""
@@ -147,3 +154,34 @@ def chance_untrained(biases: str) -> float:
     """
     bowl, saddle, _ = mean_power(quadratics(), biases)
     return 1 / math.sqrt(1 + bowl / saddle)
+
+
+class Drawn(NamedTuple):
+    """An inner network with Xavier's weights and no biases, under standard normal arguments."""
+
+    explained: float
+    """The share of its variance that the best-fit quadratic explains."""
+    at_two: float
+    """The share of its power at the degree 2."""
+
+
+def at_two(power: Sequence[float]) -> float:
+    """The share at the degree 2 of a spectrum that begins with the degree 0."""
+    return power[2] / math.fsum(power[1:])
+
+
+@cache
+def drawn(arity: int, count: int = 100, samples: int = 20_000) -> list[Drawn]:
+    """Some untrained inner networks."""
+    generator = torch.Generator().manual_seed(0)
+    arguments = torch.randn(samples, arity, generator=generator)
+    arguments /= arguments.square().mean().sqrt()
+    functions = hermite_functions(arguments, DEGREE)
+    found = []
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for _ in range(count):
+            values = MultiArgument(arity).at(arguments).detach()
+            power = spectrum((values - values.mean()) / values.std(), functions)
+            found.append(Drawn(fit_quadratic(arguments, values)[1], at_two(power.tolist())))
+    return found
