@@ -20,7 +20,7 @@ from companion.rethinking import extra_loss, rethink, undo
 from companion.surgery import replace_activations, restore_activations, to_units
 from companion.weight_decay import parameter_groups
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AGLU",

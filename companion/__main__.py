@@ -7,7 +7,7 @@ count MODEL
 bench NAME ...
     Time and memory of an operator beside what people would otherwise use.
 experiments ...
-    The papers' experiments: list, run, table.
+    The papers' experiments: list, run, table, check.
 """
 
 from __future__ import annotations

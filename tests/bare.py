@@ -25,9 +25,12 @@ for name in ("numpy", "cupy", "pytest"):
     assert importlib.util.find_spec(name) is None, f"{name} is installed: this environment proves nothing"
 
 # The example, as it stands on the page.
-(example,) = re.findall(r"^ *```python\n(.*?)^ *```", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-namespace: dict[str, object] = {}
-exec(re.sub(r"^  ", "", example, flags=re.MULTILINE), namespace)  # it stands in a list, indented
+shown = r"^```python\n(.*?)^```\n\n```text\n(.*?)^```"
+((example, said),) = re.findall(shown, README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+printed = io.StringIO()
+with contextlib.redirect_stdout(printed):
+    exec(example, {})
+assert printed.getvalue() == said, printed.getvalue()
 
 import torch  # noqa: E402, after the example: it must not need what was imported before
 from torch import nn  # noqa: E402
@@ -39,11 +42,8 @@ from companion.study import plotting  # noqa: E402
 
 assert "site-packages" in str(companion.__file__), "this is not the wheel"
 
-activation = namespace["activation"]
-assert isinstance(activation, companion.AGLU)
-
 for layer, shape in (
-    (activation, (2, 64, 5, 5)),
+    (companion.AGLU(num_parameters=64), (2, 64, 5, 5)),
     (companion.LASiLU(), (4, 10)),
     (companion.DACLinear(10, 3), (4, 10)),
     (companion.DACConv2d(3, 4, 3), (2, 3, 8, 8)),

@@ -80,7 +80,7 @@ def test_the_wheel_says_what_it_needs(wheel: Path) -> None:
     always = {line.removeprefix("Requires-Dist: ") for line in needed if "extra ==" not in line}
     assert always == {"torch>=2.4.1", "filelock>=3.13"}
     extras = {line.split(": ")[1] for line in lines if line.startswith("Provides-Extra:")}
-    assert extras == {"gpu", "gpu-cuda12", "simulator", "experiments", "book", "dev"}
+    assert extras == {"gpu", "gpu-cuda12", "simulator", "experiments", "scale", "book", "dev"}
     assert f"Version: {companion.__version__}" in lines
 
 

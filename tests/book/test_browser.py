@@ -37,7 +37,7 @@ PAGES = [
             "multi-argument-kernel",
         )
     ),
-    *(f"appendix/{name}.html" for name in ("course", "notation", "api", "performance", "claims", "data")),
+    *(f"appendix/{name}.html" for name in ("course", "notation", "recipes", "api", "performance", "claims", "data")),
 ]
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}

@@ -68,7 +68,7 @@ def test_the_environment_holds_every_package_that_a_notebook_imports():
         assert {name for name, _ in requirements(nbformat.read(path, as_version=4))} <= book
 
 
-@pytest.mark.parametrize("extra", ["gpu", "experiments", "book", "dev"])
+@pytest.mark.parametrize("extra", ["gpu", "experiments", "scale", "book", "dev"])
 def test_the_lock_holds_every_declared_package_at_an_allowed_version(extra):
     locked = _locked()
     for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"][extra]:

@@ -25,9 +25,11 @@ from companion.study import datasets
 from companion.study.corruptions import CORRUPTIONS, SEVERITIES
 from companion.study.datasets import Part, Splits
 from companion.study.experiments import Case, Experiment, Job, classification, experiments
+from companion.study.together import conv_tail, cost, gpt, mlp
 from companion.study.together import experiments as arenas
 from companion.study.together import measures as together
 from companion.study.together.corruptions import CIFAR_C
+from companion.study.together.text import syllables
 from tests.second_device import device
 
 FULL = {each.name: each for each in experiments() if "full" in each.presets}
@@ -65,14 +67,19 @@ def invent(patch: pytest.MonkeyPatch, train: int, test: dict[str, int], classes:
 
     patch.setattr(datasets, "load", load)
     patch.setattr(datasets, "sgemm", sgemm)
+    # as long as the plays, where their length counts
+    patch.setitem(gpt._TEXTS, "shakespeare", lambda: syllables(405_000 if train > 100 else 400))
 
 
 def jobs(experiment: Experiment, cases: Callable[[list[Case]], list[Case]], **changes: object) -> list[Job]:
     """The full preset on the second device, each epoch of two steps, in eager."""
     settings: dict[str, Any] = {**experiment.presets["full"], "device": device.NAME, "epochs": 1, "map_steps": 2}
-    _, rates, _ = (settings.pop(key) for key in ("seeds", "learning_rates", "tuning_seeds"))
-    if "compiled" in settings:  # for this device nobody compiles
-        settings["compiled"] = False
+    if "context" in settings:  # a text's epoch is as long as one asks for
+        settings["characters"] = 2 * settings["context"] * settings["batch_size"]
+    _, rates, _ = (settings.pop(key, [None]) for key in ("seeds", "learning_rates", "tuning_seeds"))
+    # for this device nobody compiles
+    once = {"compiled": False, "modes": ["eager"], "repeats": 1}
+    settings |= {key: value for key, value in once.items() if key in settings}
     settings |= changes
     return [
         Job(experiment.name, "evaluation", case, settings, 0, rates[0]) for case in cases(experiment.cases(settings))
@@ -119,7 +126,10 @@ def measure(experiment: Experiment, jobs: list[Job]) -> None:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attacks take two steps; of what is added to images, on the CPU, there is one of a kind."""
+    """Attacks take two steps; of what is added to images, on the CPU, there is one of a kind.
+
+    Steps are taken and not timed, and nobody asks at which addresses tensors lie.
+    """
     attack = multi_argument.projected_gradient
     monkeypatch.setattr(layeract, "CORRUPTIONS", {name: CORRUPTIONS[name] for name in ("gaussian_1", "blur")})
     monkeypatch.setattr(multi_argument, "SEVERITIES", {kind: each[:1] for kind, each in SEVERITIES.items()})
@@ -134,6 +144,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "CIFAR_C", {name: CIFAR_C[name] for name in ("gaussian_noise", "contrast")})
     monkeypatch.setattr(together, "_STEPS", 2)
 
+    def taken(step: Callable[[], None]) -> float:
+        step()
+        return 1.0
+
+    monkeypatch.setattr(cost, "_milliseconds", taken)
+    monkeypatch.setattr(cost, "kept", lambda model, loss: int(loss().isfinite()))
+
 
 @pytest.mark.parametrize("name", FULL)
 def test_what_is_measured_does_not_mix_devices(
@@ -145,6 +162,8 @@ def test_what_is_measured_does_not_mix_devices(
         smaller["network"] = "vit_64x4"
     if max(FULL[name].presets["full"].get("widths", [0])) > 128:
         smaller["widths"] = (16, 32, 32)
+    if "context" in FULL[name].presets["full"]:
+        smaller |= {"context": 12, "width": 32, "heads": 4, "blocks": 2, "characters": 48}
     experiment = FULL[name]
     chosen = jobs(experiment, every) if every_case else jobs(experiment, different, **smaller)
     measure(experiment, [replace(job, settings={**job.settings, "batch_size": 2}) for job in chosen])
@@ -177,7 +196,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
             after_epoch(1)
         return [0.0]
 
-    for module in (classification, dac, multi_argument, arenas):
+    for module in (classification, dac, multi_argument, arenas, conv_tail, gpt, mlp):
         monkeypatch.setattr(module, "train", no_training)
 
 

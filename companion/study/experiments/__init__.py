@@ -4,7 +4,7 @@ A mechanism registers its experiments in ``companion/<mechanism>/study/experimen
 
     register(Experiment(name="apa-digits", mechanism="apa", presets={...}, cases=..., measure=..., ...))
 
-``python -m companion experiments`` lists, runs, tables, keeps and promotes them.
+``python -m companion experiments`` lists, runs, tables, checks, keeps and promotes them.
 """
 
 from companion.study.experiments.registry import (

@@ -1,14 +1,16 @@
-"""``python -m companion experiments list | run | table | keep | promote``."""
+"""``python -m companion experiments list | run | table | check | keep | promote``."""
 
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from companion.extras import need
 from companion.study import results
 from companion.study.experiments import runner, unfinished
+from companion.study.experiments.contributions import faults
 from companion.study.experiments.provenance import differences
 from companion.study.experiments.registry import Experiment, experiments, get
 from companion.study.experiments.tables import table
@@ -42,13 +44,21 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--seeds", type=int, help="number of evaluation seeds; default: the preset's")
     command.add_argument("--device", choices=["cpu", "cuda"], help="instead of the preset's")
     command.add_argument("--resume", action="store_true", help="keep the jobs that are finished, and go on with others")
-    command.add_argument("--jobs", type=int, default=1, help="worker processes (default 1)")
+    where = command.add_mutually_exclusive_group()
+    where.add_argument("--jobs", type=int, default=1, help="worker processes on this machine (default 1)")
+    where.add_argument(
+        "--ray", metavar="ADDRESS", help="of a Ray cluster whose workers compute: auto, HOST:PORT, local"
+    )
     command.set_defaults(command=_run)
 
     command = commands.add_parser("table", help="show a finished result, of the runs or else the promoted one")
     command.add_argument("name")
     command.add_argument("--preset", default="laptop", help="smoke, laptop (default), full, or another of the list")
     command.set_defaults(command=_table)
+
+    command = commands.add_parser("check", help="what a result must pass that is to be contributed")
+    command.add_argument("file", type=Path)
+    command.set_defaults(command=_check)
 
     command = commands.add_parser("keep", help="copy the finished jobs of unfinished runs to data/unfinished")
     command.set_defaults(command=_keep)
@@ -98,6 +108,7 @@ def _run(options: argparse.Namespace) -> None:
         device=options.device,
         resume=options.resume,
         workers=options.jobs,
+        ray=options.ray,
     )
     _table(options)
 
@@ -118,6 +129,14 @@ def _table(options: argparse.Namespace) -> None:
     print(f"\n{_machines(result)}")
     if edges := [row for row in result["chosen"] if row["at_edge"]]:
         print(f"\n{len(edges)} of {len(result['chosen'])} cases chose a learning rate at the edge of the grid.")
+
+
+def _check(options: argparse.Namespace) -> None:
+    need("experiments", "jsonschema")
+    if found := faults(options.file):
+        raise ValueError("\n- ".join([f"{options.file} cannot be contributed", *found]))
+    result = results.read(options.file)
+    print(f"{options.file} can be contributed: {len(result['seeds'])} seeds\n\n{_machines(result)}")
 
 
 def _machines(result: Mapping[str, Any]) -> str:

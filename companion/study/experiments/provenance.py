@@ -89,7 +89,8 @@ def homes(experiment: Experiment) -> tuple[Path, ...]:
     Returns
     -------
     tuple of pathlib.Path
-        Of each function of a ``functools.partial``, too.
+        Of each function of a ``functools.partial``, too. Files of the package are named from its folder, which lies
+        elsewhere on another machine.
     """
     functions: list[Any] = [experiment.cases, experiment.measure, experiment.validate]
     found = set()
@@ -98,7 +99,8 @@ def homes(experiment: Experiment) -> tuple[Path, ...]:
         if isinstance(function, partial):
             functions += [function.func, *function.args, *function.keywords.values()]
         elif inspect.isfunction(function):
-            found.add(Path(inspect.getfile(function)).resolve())
+            file = Path(inspect.getfile(function)).resolve()
+            found.add(file.relative_to(_PACKAGE) if file.is_relative_to(_PACKAGE) else file)
     return tuple(sorted(found))
 
 
@@ -136,7 +138,7 @@ def code(files: Iterable[Path], device: str) -> str:
 def _sources(files: Iterable[Path], device: str) -> list[Path]:
     """These files, the package's modules that they import, and for a GPU the kernels beside those; sorted."""
     found: set[Path] = set()
-    waiting = list(files)
+    waiting = [_PACKAGE / file for file in files]
     while waiting:
         file = waiting.pop()
         if file not in found:

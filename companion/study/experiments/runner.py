@@ -21,23 +21,24 @@ import math
 import os
 import shutil
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from companion.extras import need
 from companion.study import datasets, results, training
 from companion.study.experiments import parts, provenance, unfinished
-from companion.study.experiments.executors import THREADS, Executor, LocalPool
+from companion.study.experiments.executors import THREADS, Executor, LocalPool, Ray
 from companion.study.experiments.parts import Part, runs_path
 from companion.study.experiments.registry import Case, Experiment, Job, Row
 
-__all__ = ["find", "promote", "run", "runs_path", "smoke"]
+__all__ = ["best_rate", "find", "promote", "run", "runs_path", "smoke"]
 
 # What the runner, its tables and every data set import; torchvision is asked for by the data sets that need it.
 _PACKAGES = ("jsonschema", "numpy", "scipy", "sklearn", "tqdm")
@@ -57,6 +58,7 @@ def run(
     device: str | None = None,
     resume: bool = False,
     workers: int = 1,
+    ray: str | None = None,
 ) -> Path:
     """Run an experiment to its end and write the result.
 
@@ -80,6 +82,10 @@ def run(
         computed again and takes the place of its predecessor when it is finished.
     workers : int
         Processes. With 1 the jobs run in this one.
+    ray : str, optional
+        The address of a Ray cluster, as `ray.init` takes it: its workers compute instead, and this process writes what
+        they give. A job of which a worker ended goes on from where it was if the folder of runs is seen there, else
+        from its beginning.
 
     Returns
     -------
@@ -91,14 +97,14 @@ def run(
     ValueError
         If the preset or the device is unknown, a number is below 1, or a tuning seed is also an evaluation seed. If a
         file of an earlier run or of the data is damaged; the message names it. If earlier jobs were computed in another
-        precision than those that they are compared with would be.
+        precision than those that they are compared with would be. If times are to be measured on several machines.
     ModuleNotFoundError
         If a package is missing.
     OSError
         If the data are absent and cannot be downloaded, the disk is full, the folder is read-only, or another process
-        works in it.
+        works in it; if there is no cluster at the address, or its workers were killed again and again.
     """
-    return _run(experiment, preset, seeds, device, resume, workers, patience=0)
+    return _run(experiment, preset, seeds, device, resume, workers, ray, patience=0)
 
 
 def _run(
@@ -108,6 +114,7 @@ def _run(
     device: str | None,
     resume: bool,
     workers: int,
+    ray: str | None,
     patience: float,
 ) -> Path:
     settings, told = experiment.settings(preset, device), experiment.preset(preset)
@@ -120,25 +127,36 @@ def _run(
         raise ValueError(
             f"{experiment.name} {preset} needs a CUDA GPU, and torch finds none; --device cpu does without"
         )
+    if ray is not None and experiment.timed:
+        raise ValueError(f"ray is {ray!r}; {experiment.name} measures times, which have to come from one machine")
     need("experiments", *_PACKAGES)
+    if ray is not None:
+        need("scale", "ray")
     datasets.fetch(settings.get("dataset", ""))
 
     # Before anything is computed: what changes on the disk from here on is not what this process runs.
     homes, place = provenance.homes(experiment), settings.get("device", "cpu")
     code = provenance.code(homes, place)
-    pool = LocalPool(workers, prepare=partial(_refuse_other_code, homes, place, code))
+    prepare = partial(_refuse_other_code, homes, place, code)
+    executor: Executor = LocalPool(workers, prepare)
+    if ray is not None:
+        executor = Ray(ray, gpus=int(place == "cuda"), prepare=prepare)
     target = runs_path() / f"{experiment.name}-{preset}.json"
     with _alone_in(target.with_suffix(""), patience) as folder:
-        session = _Session(experiment, preset, settings, folder, code, resume, pool)
+        session = _Session(experiment, preset, settings, folder, code, resume, executor)
         beside = [] if preset == "smoke" else smoke(experiment)
         parts.write_json(target, _result(session, told, evaluation_seeds, beside))
     return target
 
 
+@cache  # once in a process: what it has imported stays
 def _refuse_other_code(homes: tuple[Path, ...], device: str, code: str) -> None:
-    # A worker imports what lies on the disk now, which may be newer than what its parent imported.
+    # A worker imports what lies on its disk now, which may be newer than what its parent imported.
     if provenance.code(homes, device) != code:
-        raise RuntimeError("the code has changed since this run began; run it again with --resume")
+        raise RuntimeError(
+            "the code has changed since this run began, or a worker has other code than this machine: make it the same "
+            "everywhere and run it again with --resume"
+        )
 
 
 def _result(
@@ -150,7 +168,7 @@ def _result(
     del settings["seeds"]
     cases = experiment.cases(settings)
     tuning = session.tune(cases, rates, tuning_seeds)
-    chosen = [{**case, **_best(case, tuning, experiment.one_rate_for)} for case in cases] if tuning else []
+    chosen = [{**case, **best_rate(case, tuning, experiment.one_rate_for)} for case in cases] if tuning else []
     own_rates = [[row["learning_rate"]] for row in chosen] or [rates or [None]] * len(cases)
     rows = session.evaluate(cases, own_rates, evaluation_seeds)
     result = {
@@ -213,7 +231,7 @@ def smoke(experiment: Experiment) -> list[Row]:
     list of dict
         Its rows, each with ``first_losses``.
     """
-    path = _run(experiment, "smoke", seeds=None, device=None, resume=True, workers=1, patience=_PATIENCE)
+    path = _run(experiment, "smoke", seeds=None, device=None, resume=True, workers=1, ray=None, patience=_PATIENCE)
     rows: list[Row] = results.read(path)["rows"]
     return rows
 
@@ -277,7 +295,7 @@ def promote() -> list[str]:
     return changed
 
 
-def _best(case: Mapping[str, Any], tuning: list[Row], shared: tuple[str, ...]) -> Row:
+def best_rate(case: Mapping[str, Any], tuning: list[Row], shared: tuple[str, ...]) -> Row:
     """Return the rate with the highest mean score of a case, the smaller one if two are equal.
 
     A run that diverged has no score, and its rate is worse than any other.
@@ -351,7 +369,7 @@ class _Session:
     ) -> list[float]:
         """Return the rates that the cases under a condition are to meet next."""
         competitors = [case for case in cases if self.experiment.condition(case) == condition]
-        best = [_best(case, tuning, self.experiment.one_rate_for) for case in competitors]
+        best = [best_rate(case, tuning, self.experiment.one_rate_for) for case in competitors]
         return sorted({_beyond(each["learning_rate"], tried) for each in best if each["at_edge"]})
 
     def evaluate(self, cases: list[Case], rates: Sequence[Sequence[float | None]], seeds: list[int]) -> list[Row]:
@@ -383,9 +401,12 @@ class _Session:
         done = self.read(paths) if self.resume else {}
         self.refuse_two_precisions(paths, done)
         missing = {path: job for path, job in paths.items() if path not in done}
-        tasks = {path: partial(_execute, work, job, path, self.resume) for path, job in missing.items()}
+        if not self.resume:
+            for path in missing:
+                shutil.rmtree(_trained(path), ignore_errors=True)
+        tasks = {path: partial(_compute, work, job, path.absolute()) for path, job in missing.items()}
         bar = tqdm(
-            self.executor.compute(tasks),
+            self.executor.compute(tasks, _keep),
             desc=f"{self.experiment.name} {self.preset} {jobs[0].stage}",
             total=len(paths),
             initial=len(done),
@@ -393,6 +414,7 @@ class _Session:
             disable=bool(os.environ.get("CI")),
         )
         done.update(bar)
+        self.refuse_two_precisions(paths, done)  # several machines may have computed them
         found = [done[self.path(job)] for job in jobs]
         self.seconds += math.fsum(part["seconds"] for part in found)
         return found
@@ -465,16 +487,38 @@ def _listen(measure: Callable[[Job], list[Row]], job: Job) -> list[Row]:
         training.listeners.remove(first)
 
 
-def _execute(work: Callable[[Job], Any], job: Job, path: Path, resume: bool) -> Part:
-    """Compute a job and write its part; what it has trained is kept until then."""
+class _Computed(NamedTuple):
+    """A job, and what its part is to say."""
+
+    job: Job
+    outcome: Any
+    seconds: float
+    machine: dict[str, Any]
+
+
+def _compute(work: Callable[[Job], Any], job: Job, path: Path) -> _Computed:
+    """Compute a job; what it has trained is kept beside its part, until that is written."""
     machine = provenance.machine(job.settings)
-    if not resume:
-        shutil.rmtree(_trained(path), ignore_errors=True)
     # Another machine would go on to other bits, and the part names one.
     here = hashlib.sha256(parts.canonical(machine)).hexdigest()[:8]
-    with training.checkpoints(_trained(path) / here) as kept:
+    with _place(path) as trained, training.checkpoints(trained / here) as kept:
         outcome = work(job)
-    part = parts.write(path, job, outcome, kept.seconds, machine)
+    return _Computed(job, outcome, kept.seconds, machine)
+
+
+@contextlib.contextmanager
+def _place(path: Path) -> Iterator[Path]:
+    """The folder of a job's checkpoints; on a machine that does not see the run's folder one that ends with it."""
+    if path.parent.is_dir():
+        yield _trained(path)
+        return
+    with tempfile.TemporaryDirectory() as own:
+        yield Path(own)
+
+
+def _keep(path: Path, computed: _Computed) -> Part:
+    """Write the part of a job, after which nobody needs its checkpoints."""
+    part = parts.write(path, *computed)
     shutil.rmtree(_trained(path), ignore_errors=True)
     return part
 

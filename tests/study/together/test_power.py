@@ -3,6 +3,7 @@ import pytest
 from companion.study import results
 from companion.study.analysis import detectable, interval
 from companion.study.experiments import get
+from companion.study.together import mlp
 from companion.study.together.power import SMALLEST_DIFFERENCE, seeds_needed
 
 PILOT = [0.004, 0.001, -0.002, 0.003, 0.006]
@@ -34,10 +35,17 @@ def test_what_no_number_of_seeds_would_find_is_refused():
         seeds_needed([0.5, -0.5], 15)
 
 
-def test_the_convolutional_arena_has_as_many_seeds_as_its_pilot_asks_for():
-    pilot, laptop = results.load("together-conv", "pilot"), get("together-conv").presets["laptop"]
+@pytest.mark.parametrize(
+    ("arena", "smallest"), [("together-conv", SMALLEST_DIFFERENCE), ("together-mlp", mlp.SMALLEST_DIFFERENCE)]
+)
+def test_an_arena_has_as_many_seeds_as_its_pilot_asks_for(arena, smallest):
+    pilot, laptop = results.load(arena, "pilot"), get(arena).presets["laptop"]
     found = {(row["neuron"], row["seed"]): row["accuracy"] for row in pilot["rows"]}
     differences = [found["relu", seed] - found["gelu", seed] for seed in pilot["seeds"]]
-    assert laptop["seeds"] == seeds_needed(differences, len(laptop["competitors"]) - 1)
-    assert min(row["accuracy"] for row in pilot["rows"] if row["neuron"] == "gelu") > 0.85
+    assert laptop["seeds"] == seeds_needed(differences, len(laptop["competitors"]) - 1, smallest)
     assert not any(row["at_edge"] for row in pilot["chosen"])
+
+
+def test_gelu_learns_in_the_convolutional_arena():
+    pilot = results.load("together-conv", "pilot")
+    assert min(row["accuracy"] for row in pilot["rows"] if row["neuron"] == "gelu") > 0.85

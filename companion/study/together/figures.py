@@ -1,0 +1,224 @@
+"""The arenas in one picture: every neuron's difference to GELU, its interval, and what could have been seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from companion.study import results
+from companion.study.analysis import Comparison, alike, compare
+from companion.study.plotting import COLOURS, Picture, picture, subplots
+from companion.study.together import mlp, neurons, power
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["LABELS", "WORDS", "Advice", "Column", "Verdict", "advice", "arenas", "differences", "finished", "verdict"]
+
+Verdict = Literal["better", "worse", "same", "open"]
+Advice = Literal["use it", "try it", "leave it"]
+
+_COLOURS: dict[Verdict, str] = {"better": COLOURS[2], "worse": COLOURS[1], "same": COLOURS[0], "open": COLOURS[4]}
+_MARKERS: dict[Verdict, str] = {"better": "^", "worse": "v", "same": "o", "open": "x"}
+WORDS: dict[Verdict, str] = {
+    "better": "clearly ahead",
+    "worse": "clearly behind",
+    "same": "no difference that matters",
+    "open": "not decided",
+}
+"""What a verdict is called."""
+
+
+LABELS = {name: neuron.label for name, neuron in (neurons.NEURONS | mlp.NEURONS).items()}
+"""What a neuron is called, by the name that rows have."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one arena, or one measure of it, says of every neuron.
+
+    Parameters
+    ----------
+    title : str
+        Above the column.
+    rows : sequence of mapping
+        Of a result: one a neuron and seed.
+    measure : str
+        Key of the number to compare.
+    smallest : float
+        The difference that matters, in the measure's own unit, written down before the runs.
+    unit : float
+        By what the figure multiplies: 100 for points of accuracy.
+    lower : bool
+        Less is better.
+    reference : str
+        With which neuron the others are compared.
+    """
+
+    title: str
+    rows: Sequence[Mapping[str, Any]]
+    measure: str = "accuracy"
+    smallest: float = 0.0
+    unit: float = 100.0
+    lower: bool = False
+    reference: str = "gelu"
+
+    def comparisons(self) -> dict[str, Comparison[str]]:
+        """Return the comparison of each neuron with the reference, above zero where the neuron is the better one."""
+        turned = [{**row, self.measure: -row[self.measure] if self.lower else row[self.measure]} for row in self.rows]
+        found = compare(turned, factor="neuron", reference=self.reference, measure=self.measure)
+        return {comparison.key: comparison for comparison in found}
+
+    def verdicts(self) -> dict[str, Verdict]:
+        """Return `verdict` of each neuron."""
+        return {name: verdict(found, self.smallest) for name, found in self.comparisons().items()}
+
+
+def verdict(found: Comparison[str], smallest: float) -> Verdict:
+    """Say what a comparison decides.
+
+    Parameters
+    ----------
+    found : Comparison
+        Above zero where the neuron is better than the reference.
+    smallest : float
+        The difference that matters.
+
+    Returns
+    -------
+    {"better", "worse", "same", "open"}
+        "same" where the whole interval lies within the smallest difference that matters, clear or not; "better" and
+        "worse" where another difference is clear after Holm's correction; else "open".
+
+    Examples
+    --------
+    >>> from companion.study.analysis import family
+    >>> [found] = family({"aglu": ({0: 0.91, 1: 0.94, 2: 0.92}, {0: 0.90, 1: 0.92, 2: 0.91})})
+    >>> verdict(found, 0.007), verdict(found, 0.1)
+    ('open', 'same')
+    """
+    if smallest > 0 and alike(found.difference, smallest) == 1:
+        return "same"
+    sign = found.sign()
+    return "better" if sign > 0 else "worse" if sign < 0 else "open"
+
+
+def advice(accuracies: Iterable[Verdict], others: Iterable[Verdict]) -> Advice:
+    """Say what to do with a neuron: a rule, so that nobody chooses the words.
+
+    Parameters
+    ----------
+    accuracies : iterable of {"better", "worse", "same", "open"}
+        On what the arenas are about, one an arena.
+    others : iterable of the same
+        On everything else that was measured there.
+
+    Returns
+    -------
+    {"use it", "try it", "leave it"}
+        "use it" if it is clearly more accurate in an arena and clearly less in none. "leave it" if it is clearly less
+        accurate in one and more in none, or if nothing at all is clearly better. Else "try it".
+
+    Examples
+    --------
+    >>> advice(["same", "better"], ["worse"]), advice(["same"], ["better", "worse"]), advice(["open"], ["open"])
+    ('use it', 'try it', 'leave it')
+    """
+    on_accuracy = set(accuracies)
+    if on_accuracy & {"better", "worse"}:
+        return "try it" if on_accuracy >= {"better", "worse"} else "use it" if "better" in on_accuracy else "leave it"
+    return "try it" if "better" in others else "leave it"
+
+
+#: An arena's title, and the difference that matters there. A training of each is judged by its accuracy.
+_ARENAS = {
+    "together-conv": ("photographs, convolutions\n(CIFAR-10), points", power.SMALLEST_DIFFERENCE),
+    "together-mlp": ("digits, perceptron\n(MNIST), points", mlp.SMALLEST_DIFFERENCE),
+}
+
+
+def finished() -> dict[str, Column]:
+    """Return a column of accuracies for each arena whose run is finished, by the experiment's name."""
+    there = results.names()
+    return {
+        name: Column(title, results.load(name)["rows"], smallest=smallest)
+        for name, (title, smallest) in _ARENAS.items()
+        if name in there
+    }
+
+
+def arenas() -> Picture:
+    """Return the picture of all finished arenas: every neuron's accuracy, less GELU's."""
+    columns = list(finished().values())
+    found = [column.verdicts() for column in columns]
+    labels = {name: label for name, label in LABELS.items() if any(name in verdicts for verdicts in found)}
+    said = []
+    for column, verdicts in zip(columns, found, strict=True):
+        names = {wanted: [LABELS[name] for name, each in verdicts.items() if each == wanted] for wanted in WORDS}
+        said.append(
+            column.title.replace("\n", " ")
+            + "".join(f"; {WORDS[wanted]}: {', '.join(each)}" for wanted, each in names.items() if each)
+        )
+    return picture(
+        differences(columns, labels),
+        alt="Every neuron's accuracy less GELU's, with 95 % intervals. " + ". ".join(said) + ".",
+        caption="Which neuron gains anything over GELU, in the same network, with as many parameters, tuned alike?",
+    )
+
+
+def differences(columns: Sequence[Column], labels: Mapping[str, str]) -> Figure:
+    """Draw every neuron's difference to the reference, a row a neuron and a column an arena.
+
+    A point is the mean over seeds, its bar the 95 % interval. The grey band is what could not have been seen: a true
+    difference inside it would have been missed in more than one of five such runs. Dotted lines are the difference that
+    matters.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        From left to right.
+    labels : mapping
+        What a neuron is called, by name, from top to bottom. A column may lack some.
+
+    Returns
+    -------
+    Figure
+        For `companion.study.plotting.show`.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    figure, axes = subplots(
+        1, len(columns), sharey=True, squeeze=False, figsize=(2.6 + 2.1 * len(columns), 1.2 + 0.26 * len(labels))
+    )
+    for axis, column in zip(axes[0], columns, strict=True):
+        _draw(axis, column, list(labels))
+    axes[0][0].set_yticks(range(len(labels)), list(labels.values()))
+    axes[0][0].set_ylim(len(labels) - 0.5, -0.5)
+    signs: list[Any] = [
+        Line2D([], [], color=_COLOURS[name], marker=_MARKERS[name], linestyle="-", markersize=5, label=words)
+        for name, words in WORDS.items()
+    ]
+    signs.append(Patch(color=COLOURS[4], alpha=0.2, label="too small to be seen here"))
+    figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize="small")
+    return figure
+
+
+def _draw(axis: Any, column: Column, names: list[str]) -> None:
+    found = column.comparisons()
+    axis.axvline(0, color="#010203", linewidth=0.8, linestyle="-")
+    for end in (-column.smallest, column.smallest):
+        axis.axvline(end * column.unit, color="#010203", linewidth=0.8, linestyle=":", alpha=0.6)
+    for place, name in enumerate(names):
+        if name not in found:
+            continue
+        comparison = found[name]
+        middle, decided = comparison.difference, verdict(comparison, column.smallest)
+        colour = _COLOURS[decided]
+        reach = comparison.detectable * column.unit
+        axis.barh(place, 2 * reach, left=-reach, height=0.7, color=COLOURS[4], alpha=0.2, linewidth=0)
+        axis.plot([middle.low * column.unit, middle.high * column.unit], [place, place], color=colour, linestyle="-")
+        axis.plot([middle.mean * column.unit], [place], color=colour, marker=_MARKERS[decided], markersize=5)
+    axis.set_title(column.title)
+    axis.grid(axis="y", visible=False)

@@ -1,0 +1,95 @@
+import pytest
+import torch
+
+from companion.study.experiments import Job, get
+from companion.study.together import conv_tail, experiments
+from companion.study.together.neurons import NEURONS
+from companion.study.training import balanced_softmax
+from tests.study.experiments.committed import assert_current, committed
+
+KEYS = {
+    "together-conv-tail": {
+        *("imbalance", "loss", "neuron", "seed", "learning_rate", "parameters", "flops", "examples"),
+        *("accuracy", "accuracy_frequent", "accuracy_rare", "calibration_error"),
+    }
+}
+
+
+def job_of(case, stage="evaluation", **changes):
+    settings = {**get("together-conv-tail").settings("smoke"), "epochs": 1, **changes}
+    return Job("together-conv-tail", stage, {"neuron": "gelu", "imbalance": 100, **case}, settings, 0, 1e-2)
+
+
+def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
+    result = results["together-conv-tail"]
+    assert len(result["rows"]) == 2 * len(result["settings"]["competitors"]) * len(result["seeds"])
+    for row in result["rows"]:
+        assert row.keys() >= KEYS["together-conv-tail"]
+        assert row["imbalance"] == 100
+
+
+@pytest.mark.parametrize("name", committed("together-conv-tail"))
+def test_committed_results_are_what_this_code_gives(results, name):
+    assert_current(name, results)
+
+
+def test_six_neurons_meet_each_loss():
+    for preset in ("laptop", "full"):
+        cases = get("together-conv-tail").cases(get("together-conv-tail").presets[preset])
+        assert len(cases) == 12
+        assert {case["neuron"] for case in cases} < {*NEURONS}
+        assert {case["loss"] for case in cases} == {*conv_tail.LOSSES}
+
+
+@pytest.mark.parametrize("neuron", ["gelu", "dnrt"])
+def test_network_and_recipe_are_those_of_the_convolutional_arena(neuron):
+    job = job_of({"neuron": neuron, "loss": "cross-entropy"}, label_smoothing=0.0)
+    here, there = conv_tail._fit(job).model.state_dict(), experiments._fit(job).model.state_dict()
+    assert here.keys() == there.keys()
+    assert [name for name in here if not torch.equal(here[name], there[name])] == []
+
+
+def test_the_presets_are_the_convolutional_arenas_with_what_is_said_to_be_different():
+    for preset, own in get("together-conv-tail").presets.items():
+        other = get("together-conv").presets[preset]
+        assert set(other) - set(own) == {"label_smoothing", "measured"}
+        changed = {key for key in own if own[key] != other.get(key)}
+        assert (
+            changed
+            == {
+                "smoke": {"competitors", "learning_rates", "train_size"},
+                "pilot": {"epochs", "tuning"},
+                "laptop": {"competitors", "epochs", "tuning", "seeds"},
+                "full": {"competitors", "epochs", "tuning", "seeds"},
+            }[preset]
+        )
+
+
+def test_the_rarest_class_has_a_hundredth_and_the_test_all_alike():
+    splits = conv_tail._fit(job_of({"loss": "cross-entropy"})).splits
+    counts = torch.bincount(splits.train.targets)
+    assert int(counts.max()) // 100 == int(counts.min())
+    assert torch.bincount(splits.test.targets).min() > 40
+
+
+def test_balanced_softmax_knows_the_classes_of_the_training_images():
+    fitted = conv_tail._fit(job_of({"loss": "balanced softmax"}))
+    logits, targets = torch.randn(20, 10), torch.arange(20) % 10
+    counts = torch.bincount(fitted.splits.train.targets, minlength=10)
+    assert conv_tail._loss(fitted, "balanced softmax")(logits, targets) == balanced_softmax(counts)(logits, targets)
+    assert conv_tail._loss(fitted, "cross-entropy")(logits, targets) == torch.nn.functional.cross_entropy(
+        logits, targets
+    )
+
+
+def test_balanced_softmax_helps_the_rare():
+    rare = {}
+    for loss in conv_tail.LOSSES:
+        (row,) = conv_tail._measure(job_of({"loss": loss, "neuron": "relu"}, epochs=6))
+        rare[loss] = row["accuracy_rare"]
+    assert rare["balanced softmax"] > rare["cross-entropy"] + 0.05
+
+
+def test_an_unknown_loss_is_refused():
+    with pytest.raises(ValueError, match="loss is 'hinge'; allowed are cross-entropy, balanced softmax"):
+        conv_tail._fit(job_of({"loss": "hinge"}))
