@@ -1,7 +1,5 @@
 // The search shows pieces of pages, in which MathJax has typeset nothing: \(\lambda_1 \le 2\) becomes λ1 ≤ 2.
 (() => {
-  if (typeof Search === "undefined") return;
-
   const TEX = /\\\(([\s\S]*?)\\\)|\\\[([\s\S]*?)\\\]/g;
   const ALSO = { infty: "∞", ldots: "…", dots: "…", cdots: "⋯", top: "ᵀ", mathsf: "", mathbf: "", quad: " ", qquad: " " };
 
@@ -24,6 +22,9 @@
     );
   }
 
-  const text = Search.htmlToText;
-  Search.htmlToText = (page, anchor) => readable(text(page, anchor));
+  addEventListener("DOMContentLoaded", () => {
+    if (typeof Search === "undefined") return;
+    const text = Search.htmlToText;
+    Search.htmlToText = (page, anchor) => readable(text(page, anchor));
+  });
 })();
