@@ -46,7 +46,8 @@ def _describe(app: Sphinx, page: str, _template: str, context: dict[str, Any], d
 def _opening(document: Any) -> str:
     """The first paragraph of a page without a formula, as far as there is room; of a page that has none, the book's."""
     paragraphs = () if document is None else document.findall(nodes.paragraph)
-    plain = (paragraph.astext() for paragraph in paragraphs if not [*paragraph.findall(nodes.math)])
+    alone = (each for each in paragraphs if isinstance(each.parent, nodes.section))  # no cell of a table
+    plain = (paragraph.astext() for paragraph in alone if not [*paragraph.findall(nodes.math)])
     text = " ".join(next(plain, (companion.__doc__ or "").partition("\n")[0]).split())
     if len(text) <= _LONGEST_DESCRIPTION:
         return text
