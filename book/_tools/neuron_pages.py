@@ -4,7 +4,9 @@
   where the picture of all finished arenas does.
 - Jupyter Book puts Thebe's scripts on every page. The book does not use Thebe (its servers are too small for
   PyTorch), and the scripts fail with an error in the reader's browser.
-- The book's version is that of the package.
+- The book's version is that of the package, and stands at the foot of each page.
+- Who is sent a link sees a title, a sentence and a picture; the root page has them, too, and leads to the first one.
+- The theme draws its icons twice, from fonts and by a script of half a megabyte: the script goes.
 - The address of a formula stays when it loses its number: ``#equation-eq-apa-aglu`` with one and without.
 - Below an exercise is what it takes to answer it in the browser, or how to run what has to be written.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import html
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes  # type: ignore[import-untyped]
@@ -24,9 +27,82 @@ from book._tools import answers
 from companion.study import exercises
 from companion.study.together import figures
 
+_LONGEST_DESCRIPTION = 200
+"""Letters; what shows a link cuts off more."""
+
+_ICONS_SCRIPT = re.compile(r'\s*<script[^>]* src="[^"]*/scripts/fontawesome\.js[^"]*"></script>')
+
 
 def _set_version(_app: Sphinx, config: Any) -> None:
     config.version = config.release = companion.__version__
+    changes = f"{config.html_theme_options['repository_url']}/blob/v{companion.__version__}/CHANGELOG.md"
+    foot = f'Version {companion.__version__}. <a href="{html.escape(changes)}">What is new</a>'
+    config.html_theme_options["extra_footer"] = f'<p class="neuron-version">{foot}</p>'
+
+
+def _describe(app: Sphinx, page: str, _template: str, context: dict[str, Any], document: Any) -> None:
+    card = _card(app.config, context.get("title", ""), _opening(document), f"{page}.html")
+    context["metatags"] = context.get("metatags", "") + card
+
+
+def _opening(document: Any) -> str:
+    """The first paragraph of a page without a formula, as far as there is room; of a page that has none, the book's."""
+    paragraphs = () if document is None else document.findall(nodes.paragraph)
+    alone = (each for each in paragraphs if isinstance(each.parent, nodes.section))  # no cell of a table
+    plain = (paragraph.astext() for paragraph in alone if not [*paragraph.findall(nodes.math)])
+    text = " ".join(next(plain, (companion.__doc__ or "").partition("\n")[0]).split())
+    if len(text) <= _LONGEST_DESCRIPTION:
+        return text
+    return text[:_LONGEST_DESCRIPTION].rpartition(" ")[0] + " …"
+
+
+def _card(config: Any, title: str, description: str, page: str) -> str:
+    """What stands in a page's head for those who show links to it."""
+    properties = {
+        "og:type": "website",
+        "og:site_name": config.project,
+        "og:title": html.unescape(re.sub(r"<[^>]*>", "", title)) or config.project,
+        "og:description": description,
+        "og:url": config.html_baseurl + page,
+        "og:image": f"{config.html_baseurl}_static/card.png",
+        "og:image:alt": "A neuron: inputs, weights, a sum with its bias, a curve",
+        "og:image:width": "1200",
+        "og:image:height": "630",
+    }
+    names = {"description": description, "twitter:card": "summary_large_image"}
+    tags = [f'<meta property="{name}" content="{html.escape(value)}" />' for name, value in properties.items()]
+    tags += [f'<meta name="{name}" content="{html.escape(value)}" />' for name, value in names.items()]
+    return "\n".join(["", *tags, ""])
+
+
+def _finish(app: Sphinx, error: Exception | None) -> None:
+    """Write the root page, and take the theme's second way of drawing icons out of all."""
+    if error is not None or app.builder.format != "html":
+        return
+    pages = Path(app.outdir)
+    for page in pages.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        if _ICONS_SCRIPT.search(text):
+            page.write_text(_ICONS_SCRIPT.sub("", text), encoding="utf-8")
+    (pages / "_static" / "scripts" / "fontawesome.js").unlink(missing_ok=True)
+    first, title = f"{app.config.root_doc}.html", html.escape(app.config.project)
+    opening = _opening(None)
+    (pages / "index.html").write_text(
+        f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8" />
+<meta name="viewport" content="width=device-width, initial-scale=1" />
+<title>{title}</title>{_card(app.config, "", opening, "")}
+<link rel="canonical" href="{app.config.html_baseurl}{first}" />
+<link rel="icon" href="_static/favicon.svg" />
+<meta http-equiv="refresh" content="0; url={first}" />
+</head>
+<body><h1><a href="{first}">{title}</a></h1><p>{html.escape(opening)}</p></body>
+</html>
+""",
+        encoding="utf-8",
+    )
 
 
 def _insert(app: Sphinx, _docname: str, source: list[str]) -> None:
@@ -82,5 +158,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", _insert)
     app.connect("doctree-read", _keep_addresses)
     app.connect("doctree-read", _let_answer)
+    app.connect("html-page-context", _describe)
     app.connect("html-page-context", _remove_thebe, priority=900)
+    app.connect("build-finished", _finish)
     return {"parallel_read_safe": True}

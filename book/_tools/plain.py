@@ -201,7 +201,7 @@ class _Page:
         text = _ROLE.sub(self._role, text)
         text = _INLINE_CODE.sub(keep, text)
         text = re.sub(r"(?<=\]\()#(eq-[^)\s]+)(?=\))", self._link_to_equation, text)
-        text = re.sub(r"(?<=\]\()(?![a-z]+:|#)([^)\s]+)(?=\))", self._link, self.addressed(text))
+        text = re.sub(r"(?<=\]\()(?![a-z]+:)([^)\s]+)(?=\))", self._link, self.addressed(text))
         return re.sub(r"\0(\d+)\0", lambda match: kept[int(match[1])], text)
 
     def addressed(self, html: str) -> str:

@@ -1,5 +1,6 @@
 """What a reader sees in a browser: typeset formulas, one header, a figure that moves, on any screen."""
 
+import gzip
 import itertools
 import math
 
@@ -229,3 +230,39 @@ def test_a_verdict_in_a_chapter_leads_to_its_card(reader):
     page.locator("a[href*='appendix/claims.html#']").first.click()
     page.wait_for_url("**/appendix/claims.html#*")
     assert page.locator(".claims article:target").count() == 1
+
+
+def test_a_first_visit_loads_a_megabyte_at_most(reader):
+    """As a server sends it: text compressed, fonts and pictures as they are."""
+    visitor, loaded = reader(**DESKTOP), {}
+    visitor.page.on("response", lambda response: loaded.update({response.url: response}))
+    visitor.open("preface.html")
+    visitor.page.wait_for_load_state("networkidle")
+    sizes = {}
+    for url, response in [*loaded.items()]:
+        body = response.body() if response.ok and not url.startswith("data:") else b""
+        packed = url.partition("?")[0].endswith((".woff", ".woff2", ".png"))
+        sizes[url] = len(body if packed else gzip.compress(body))
+    assert len(sizes) > 20
+    assert sum(sizes.values()) <= 1_000_000, sorted(sizes.items(), key=lambda item: -item[1])[:5]
+
+
+def test_what_the_search_shows_has_no_raw_formulas(reader):
+    visitor = reader(**DESKTOP)
+    page = visitor.open("search.html?q=separates+weights")
+    page.wait_for_function("document.querySelectorAll('#search-results li p.context').length >= 5")
+    shown = page.inner_text("#search-results")
+    assert "\\(" not in shown
+    assert "\\[" not in shown
+    assert (
+        page.evaluate(r"Search.htmlToText('<div role=\"main\">a \\(\\lambda_1 \\le \\frac{1}{2}\\).</div>')")
+        == "a λ1 ≤1/2."
+    )
+
+
+def test_icons_are_drawn_from_fonts_alone(reader):
+    page = reader(**DESKTOP).open(CHAPTER)
+    assert page.evaluate("getComputedStyle(document.querySelector('.theme-switch'), '::before').fontFamily").startswith(
+        '"Font Aw'
+    )
+    assert page.evaluate("document.querySelectorAll('svg.svg-inline--fa').length") == 0

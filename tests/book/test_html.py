@@ -179,3 +179,30 @@ def test_the_api_reference_lists_every_public_name(site):
 def test_the_api_reference_does_not_repeat_what_torch_says(site):
     # a module without words of its own for `forward` would show those of nn.Module
     assert "Should be overridden by all subclasses" not in _soup(site / "appendix" / "api.html").get_text()
+
+
+def test_who_is_sent_a_link_sees_a_title_a_sentence_and_a_picture(site):
+    for name in ("index.html", *PAGES):
+        soup = _soup(site / name)
+        said = {tag["property"]: tag["content"] for tag in soup.select("meta[property^='og:']")}
+        (description,) = soup.select("meta[name=description]")
+        assert soup.title.get_text().strip()
+        assert said["og:title"].strip()
+        assert 20 < len(said["og:description"]) <= 202, name
+        assert said["og:description"] == description["content"]
+        assert said["og:url"] == f"{website()}/{'' if name == 'index.html' else name}"
+        assert (site / said["og:image"].removeprefix(f"{website()}/")).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_root_page_leads_to_the_first_page(site):
+    soup = _soup(site / "index.html")
+    (forward,) = soup.select("meta[http-equiv=refresh]")
+    assert forward["content"] == "0; url=preface.html"
+    assert soup.select_one("h1 a[href='preface.html']").get_text() == "Rethinking the Neuron"
+
+
+def test_every_page_ends_with_the_version_and_what_is_new(site):
+    for name in PAGES:
+        foot = _soup(site / name).select_one(".neuron-version")
+        assert f"Version {companion.__version__}." in foot.get_text()
+        assert foot.a["href"].endswith(f"/{release_tag()}/CHANGELOG.md")

@@ -1,7 +1,11 @@
 """What sets the project up agrees with pyproject.toml and names no place on any network."""
 
+import os
 import re
 import stat
+import subprocess
+import sys
+import tarfile
 import tomllib
 
 import nbformat
@@ -138,7 +142,7 @@ def test_continuous_integration_runs_all_lanes():
     assert "set -eu" in text
 
 
-@pytest.mark.parametrize("name", ["test", "pages"])
+@pytest.mark.parametrize("name", ["test", "pages", "release"])
 def test_a_workflow_runs_commands_that_exist(name):
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8"))
     commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
@@ -146,6 +150,51 @@ def test_a_workflow_runs_commands_that_exist(name):
     assert commands
     assert all(re.search(rf"^{target}:", MAKEFILE, re.MULTILINE) for target in targets)
     assert all((ROOT / file).exists() for file in re.findall(r"^\.ci/\w+", "\n".join(commands), re.MULTILINE))
+
+
+def test_all_workflows_use_one_version_of_an_action():
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml")]
+    used = {tuple(action.split("@")) for text in texts for action in re.findall(r"uses: (\S+)", text)}
+    assert used
+    assert len({name for name, _ in used}) == len(used)
+
+
+def test_a_release_has_the_package_the_sources_the_citation_and_what_is_new(tmp_path):
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    steps = {step.get("name"): step["run"] for step in workflow["jobs"]["release"]["steps"] if "run" in step}
+    version = PROJECT["version"]
+    script = steps["Make the files"].replace(".venv/bin/python ", f"{sys.executable} ")
+    script = re.sub(r"\bdist\b", f"{tmp_path}/dist", script)
+    for tag, status in ((f"v{version}", 0), ("v0.0.0", 1)):
+        said = steps["The tag is the version"].replace(".venv/bin/python", sys.executable)
+        ran = subprocess.run(["bash", "-c", said], cwd=ROOT, env=os.environ | {"GITHUB_REF_NAME": tag}, check=False)
+        assert ran.returncode == status
+    environment = os.environ | {"GITHUB_REF_NAME": f"v{version}"}
+    subprocess.run(["bash", "-ec", script], cwd=ROOT, env=environment, check=True, capture_output=True)
+    assert {path.name for path in (tmp_path / "dist").iterdir()} == {
+        "CITATION.cff",
+        f"book-v{version}.tar.gz",
+        f"rethinking_the_neuron-{version}-py3-none-any.whl",
+        f"rethinking_the_neuron-{version}.tar.gz",
+    }
+    notes = (tmp_path / "dist-notes.md").read_text(encoding="utf-8")
+    assert re.findall(r"^- ", notes, re.MULTILINE)
+    assert "\n## " not in notes
+    with tarfile.open(tmp_path / "dist" / f"book-v{version}.tar.gz") as archive:
+        assert f"rethinking-the-neuron-v{version}/book/preface.md" in archive.getnames()
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml")), ids=lambda path: path.stem
+)
+def test_a_form_for_issues_is_one(path):
+    form = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert {"name", "description", "body"} <= form.keys()
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    assert len({field["id"] for field in fields}) == len(fields) > 0
+    assert all(field["type"] in ("input", "textarea") and field["attributes"]["label"] for field in fields)
+    commands = set(re.findall(r"make (\w+)", path.read_text(encoding="utf-8")))
+    assert all(re.search(rf"^{command}:", MAKEFILE, re.MULTILINE) for command in commands)
 
 
 def test_the_workflow_runs_all_lanes_each_on_its_own():
