@@ -21,6 +21,7 @@ from companion.multi_argument.study.experiments import comparisons as of_argumen
 from companion.rooms import ROOMS
 from companion.study import claims, datasets, results
 from companion.study.analysis import compare
+from companion.study.together import figures
 from tests.cuda.machine_code import ARCHITECTURES
 from tests.sentences import Said, sentences
 
@@ -155,6 +156,18 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
 
 
 @says(
+    "And all of them in one network, with equally many parameters, tuned alike:",
+    "In this perceptron on digits none of the 16 others is clearly more accurate than GELU, and 7 are clearly less.",
+    "What to make of it, neuron by neuron, is the next page: {doc}`together/which-neuron`.",
+)
+def test_all_meet_in_one_network() -> None:
+    verdicts = list(figures.finished()["together-mlp"].verdicts().values())
+    assert (len(verdicts), verdicts.count("better"), verdicts.count("worse")) == (16, 0, 7)
+    budget = {row["parameters"] for row in rows("together-mlp")}
+    assert max(budget) < 1.01 * min(budget)
+
+
+@says(
     "Behind each line stand trainings with at least five seeds, or a computation.",
     "The {doc}`ledger <appendix/claims>` has every claim that we tested, with its verdict.",
 )
@@ -182,7 +195,7 @@ def test_nothing_ran_on_a_gpu() -> None:
     assert len(ARCHITECTURES) == 5
     finished = [results.load(name) for name in results.names() if not name.startswith("bench-")]
     assert finished
-    assert {result["provenance"]["hardware"]["gpu"] for result in finished} == {None}
+    assert {machine["hardware"]["gpu"] for result in finished for machine in results.machines(result)} == {None}
     assert 3 * len(results.names("full")) < len(results.names("laptop"))
     assert "tests.gpu" in (ROOT / "Makefile").read_text(encoding="utf-8")
     for room in ROOMS:

@@ -1,6 +1,7 @@
 """Sphinx extension: what the book's pages need and no setting gives.
 
-- A page says ``{{ repository }}`` where the repository's address belongs, in code blocks too.
+- A page says ``{{ repository }}`` where the address of the repository belongs, in code blocks too, and ``{{ arenas }}``
+  where the picture of all finished arenas does.
 - Jupyter Book puts Thebe's scripts on every page. The book does not use Thebe (its servers are too small for
   PyTorch), and the scripts fail with an error in the reader's browser.
 - The book's version is that of the package.
@@ -21,15 +22,18 @@ from sphinx.application import Sphinx
 import companion
 from book._tools import answers
 from companion.study import exercises
+from companion.study.together import figures
 
 
 def _set_version(_app: Sphinx, config: Any) -> None:
     config.version = config.release = companion.__version__
 
 
-def _insert_address(app: Sphinx, _docname: str, source: list[str]) -> None:
+def _insert(app: Sphinx, _docname: str, source: list[str]) -> None:
     address = app.config.html_theme_options["repository_url"]
     source[0] = source[0].replace("{{ repository }}", address)
+    if "{{ arenas }}" in source[0]:
+        source[0] = source[0].replace("{{ arenas }}", figures.arenas().html)
 
 
 def _remove_thebe(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: object) -> None:
@@ -75,7 +79,7 @@ then the cells down to this exercise.</li>
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("config-inited", _set_version)
-    app.connect("source-read", _insert_address)
+    app.connect("source-read", _insert)
     app.connect("doctree-read", _keep_addresses)
     app.connect("doctree-read", _let_answer)
     app.connect("html-page-context", _remove_thebe, priority=900)

@@ -118,11 +118,10 @@ class AttachedARR(nn.Module):
                 f"loss: got no response of {missing[0]!r}, allowed is one call after each forward pass in training mode"
             )
         responses = [by_layer[name] for name in self.widths]
-        # (N, Σ d_j): one product for all layers
-        distances = self.arr.distances(torch.cat(responses, 1), target)
+        # (N, Σ d_j): all layers at once
+        loss = self.arr.loss(torch.cat(responses, 1), target, list(self.widths.values()))
         by_layer.clear()
-        layers = torch.split(distances, list(self.widths.values()), 1)
-        return self.weight * torch.stack([layer.mean() for layer in layers]).mean()
+        return self.weight * loss
 
     def means(self) -> dict[str, Tensor]:
         """The class means (K, d) by layer."""

@@ -1,4 +1,4 @@
-"""The binding of ``raa.cu``."""
+"""The bindings of ``raa.cu`` and ``arr.cu``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from companion.cuda.launch import Kernels
 from companion.cuda.rows import LONG_THREADS, THREADS, Layout, RowPlan, aligned, layout_plan, round_up, row_plan
-from companion.cuda.scalars import int32, int64
+from companion.cuda.scalars import float32, float64, int32, int64
 from companion.operators import KERNEL_DTYPES, Operator
 
 #: Neighbouring vectors, or packs of them, that a block takes where they lie in maps.
@@ -34,6 +34,15 @@ KERNELS = Kernels(
     + ["raa_join_chunks", "raa_reduce"],
 )
 OPERATOR = Operator("raa", [KERNELS], "companion.dnrt.proof:exercise")
+
+ARR_KERNELS = Kernels(
+    Path(__file__).with_name("arr.cu"),
+    [f"arr_{kernel}_{suffix}" for kernel in ("forward", "backward") for suffix in KERNEL_DTYPES.values()]
+    + ["arr_finish"],
+)
+ARR_OPERATOR = Operator("arr", [ARR_KERNELS], "companion.dnrt.proof:arr")
+#: Blocks that share the columns of a class, at most: each looks through all of its rows.
+MOST_STRIPS = 4
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor, gate: int, simulated: bool) -> tuple[Tensor, Tensor]:
@@ -158,3 +167,93 @@ def _launch_maps(direction: str, tensors: list[Tensor], x: Tensor, gate: int, si
     sizes = [int64(outer), int32(length), int64(inner), int32(_map_width(x) > 1), int32(gate)]
     name = f"raa_{direction}_maps_{KERNEL_DTYPES[x.dtype]}"
     KERNELS.launch(name, (_map_blocks(x),), (THREADS,), [*tensors, *sizes], x.device, simulated)
+
+
+# --- ARR -------------------------------------------------------------------------------------------------------------
+
+
+def arr_forward(
+    x: Tensor,
+    target: Tensor,
+    own: slice,
+    mean: Tensor,
+    seen: Tensor,
+    share: Tensor | None,
+    momentum: float,
+    from_first: bool,
+    after: bool,
+    simulated: bool,
+) -> tuple[Tensor, Tensor]:
+    """The loss of a batch, and the means after it: two launches.
+
+    Parameters
+    ----------
+    x : Tensor
+        (N, d), float32, float16 or bfloat16, not empty.
+    target : Tensor
+        (N,), int64. One that is no class stops the kernel.
+    own : slice
+        The samples that count in the loss; all move the means.
+    mean, seen : Tensor
+        (K, d), float32, and (K,) of bool, contiguous: they are changed in place.
+    share : Tensor or None
+        (d,), float32: the weight of each element. None: 1/d.
+    momentum, from_first
+        As for :func:`companion.dnrt.means.follow`.
+    after : bool
+        Whether a sample is compared with the mean that it leaves.
+    simulated : bool
+        Whether the simulator runs the kernels.
+
+    Returns
+    -------
+    tuple of Tensor
+        The loss, 0-d and float32, and the signs of x − μ of the own samples, int8.
+    """
+    x, target = aligned(x), target.contiguous()
+    samples, length = x.shape
+    first, last, _ = own.indices(samples)
+    packed = length % (16 // x.element_size()) == 0
+    strips = min(MOST_STRIPS, math.ceil(length / (THREADS * (16 // x.element_size() if packed else 1))))
+    signs = torch.empty(last - first, length, dtype=torch.int8, device=x.device)
+    partial = torch.empty(samples, strips, dtype=torch.float64, device=x.device)
+    opened = torch.empty(samples, dtype=torch.bool, device=x.device)
+    loss = torch.empty((), dtype=torch.float32, device=x.device)
+    sizes = [int64(size) for size in (samples, length, len(mean), first, last)]
+    flags = [float32(momentum), int32(from_first), int32(after), int32(packed)]
+    arguments = [x, target, mean, seen, share, signs, partial, opened, *sizes, *flags]
+    name = f"arr_forward_{KERNEL_DTYPES[x.dtype]}"
+    ARR_KERNELS.launch(name, (samples, strips), (THREADS,), arguments, x.device, simulated)
+    terms = float64(arr_terms(signs, share))
+    arguments = [partial, target, opened, seen, loss, int64(samples), int64(partial.numel()), terms]
+    ARR_KERNELS.launch("arr_finish", (1,), (THREADS,), arguments, x.device, simulated)
+    return loss, signs
+
+
+def arr_backward(grad: Tensor, signs: Tensor, share: Tensor | None, dtype: torch.dtype, simulated: bool) -> Tensor:
+    """The gradient of the own samples from that of the loss: one launch.
+
+    Parameters
+    ----------
+    grad : Tensor
+        0-d, float32.
+    signs, share
+        What :func:`arr_forward` found, and was given.
+    dtype : torch.dtype
+        Of the result.
+    simulated : bool
+        As for :func:`arr_forward`.
+    """
+    dx = torch.empty(signs.shape, dtype=dtype, device=signs.device)
+    if not dx.numel():
+        return dx
+    sizes = [int64(dx.numel()), int64(dx.shape[1]), float32(arr_terms(signs, share))]
+    blocks = math.ceil(dx.numel() / (THREADS * (16 // dx.element_size())))
+    name = f"arr_backward_{KERNEL_DTYPES[dtype]}"
+    ARR_KERNELS.launch(name, (blocks,), (THREADS,), [grad, signs, share, dx, *sizes], dx.device, simulated)
+    return dx
+
+
+def arr_terms(signs: Tensor, share: Tensor | None) -> int:
+    """What the sum is divided by: N d, or N where shares hold what belongs to the elements."""
+    return signs.numel() if share is None else len(signs)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from companion.dnrt.held import computed_by, held, share_of
 from companion.dnrt.means import follow, of_all_ranks
 from companion.dnrt.op import Gate, check_gate, raa
 from companion.operators import (
@@ -202,7 +203,37 @@ class ARR(nn.Module):
         self.seen.fill_(self.init == "zero")
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        return self.distances(x, target).mean()
+        return self.loss(x, target)
+
+    def loss(self, x: Tensor, target: Tensor, widths: Sequence[int] | None = None) -> Tensor:
+        """The loss, of one layer or of several side by side; in training mode the means move.
+
+        Parameters
+        ----------
+        x, target : Tensor
+            (N, d) and (N,).
+        widths : sequence of int, optional
+            How many elements each layer has, d in all: the loss is the mean over the layers.
+
+        Returns
+        -------
+        Tensor
+            0-d.
+        """
+        self._check(x, target)
+        if self.training and (who := computed_by(x, self.mean, self.seen)) != "torch":
+            if who == "simulator":  # on a GPU the kernel looks at the targets
+                self._check_classes(target)
+            batch, targets, own = of_all_ranks(x.detach(), target.long())
+            if len(batch):
+                state = self.mean, self.seen, None if widths is None else share_of(tuple(widths), x.device)
+                rule = self.momentum, self.init == "first", self.read == "after"
+                return held(x, batch, targets, own, *state, *rule, who == "simulator")
+        self._check_classes(target)
+        distances = self._distances(x, target.long())
+        if widths is None:
+            return distances.mean()
+        return torch.stack([layer.mean() for layer in torch.split(distances, list(widths), 1)]).mean()
 
     def distances(self, x: Tensor, target: Tensor) -> Tensor:
         """What the loss averages; in training mode the means move.
@@ -218,7 +249,10 @@ class ARR(nn.Module):
             (N, d): how far x is from μ, and 0 where the class has no mean.
         """
         self._check(x, target)
-        target = target.long()
+        self._check_classes(target)
+        return self._distances(x, target.long())
+
+    def _distances(self, x: Tensor, target: Tensor) -> Tensor:
         with without_autocast(x.device.type):
             x = cast(x, compute_dtype(x.dtype))
             mean = cast(self.mean, x.dtype)
@@ -234,7 +268,7 @@ class ARR(nn.Module):
 
     def _check(self, x: Tensor, target: Tensor) -> None:
         check_floating("x", x)
-        classes, dim = self.mean.shape
+        dim = self.mean.shape[1]
         if x.ndim != 2 or x.shape[1] != dim:
             raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is (N, {dim})")
         if not isinstance(target, Tensor) or target.dtype not in _INTEGERS:
@@ -245,6 +279,9 @@ class ARR(nn.Module):
         for name, operand in (("target", target), ("x", x)):
             if operand.device != self.mean.device:
                 raise ValueError(f"{name}: got device {operand.device}, allowed is that of mean, {self.mean.device}")
+
+    def _check_classes(self, target: Tensor) -> None:
+        classes = len(self.mean)
         target = target.long()  # the number of classes may be more than a short integer holds
         inside = ((target >= 0) & (target < classes)).all()
         if target.device.type == "cpu" and not torch.compiler.is_compiling():

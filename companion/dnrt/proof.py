@@ -1,14 +1,17 @@
-"""What the kernels of RAA must do on a GPU before they are trusted there."""
+"""What the kernels of RAA and ARR must do on a GPU before they are trusted there."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from companion.dnrt.held import held
+from companion.dnrt.layers import ARR
+from companion.dnrt.means import follow
 from companion.dnrt.op import raa
 from companion.dnrt.reference import GATES
 from companion.operators import KERNEL_DTYPES
@@ -59,3 +62,73 @@ def _compared(gate: str, x: Tensor, dim: int, device: str, bias: float = -0.0312
     function = partial(raa, gate=gate, dim=dim)
     operands = (x, weight, torch.tensor([bias]))
     yield from compared(f"raa, {gate}", function, operands, device, RELATIVE, OF_TERMS[x.dtype])
+
+
+# --- ARR -------------------------------------------------------------------------------------------------------------
+
+#: Samples, elements, classes and the widths of layers: one of each; single elements; packs; more samples than a block
+#: lists at once, of a class that goes on and of many that begin late; more columns than four blocks have threads for.
+ARRS: tuple[tuple[int, int, int, tuple[int, ...] | None], ...] = (
+    (1, 1, 1, None),
+    (300, 5, 3, (2, 3)),
+    (300, 16, 2, None),
+    (520, 8, 400, (4, 4)),
+    (5, 1027, 2, None),
+    (9, 8216, 2, (8000, 216)),
+)
+RULES = (("before", "first", 0.25), ("after", "first", 0.75), ("before", "zero", 1.0), ("after", "zero", 0.0))
+
+
+def arr(device: str) -> Iterator[Comparison]:
+    """Every kernel of ``arr.cu``."""
+    for dtype in KERNEL_DTYPES:
+        for samples, dim, classes, widths in ARRS:
+            for read, init, momentum in RULES:
+                layer = partial(ARR, classes, dim, momentum, read, init)
+                x = inputs(samples, dim, dtype=dtype)
+                target = torch.arange(samples) ** 2 % classes
+                yield from _followed(layer, x, target, widths, device)
+        for dim in (5, 16):
+            x = inputs(11, dim, dtype=dtype)
+            x[0, 3], x[4, dim - 1] = math.inf, math.nan  # the first of its class, and one among others
+            yield from _followed(partial(ARR, 2, dim), x, torch.arange(11) % 2, None, device)
+            part = inputs(5, dim, dtype=dtype)
+            yield from compared("arr, a part of a batch", _part, (part,), device, RELATIVE, OF_LOSS)
+            # every class has one sample, and not all are finite
+            yield from _followed(partial(ARR, 11, dim), x, torch.arange(11), None, device)
+
+
+#: Of the terms of a loss: its means take as many roundings as a class has samples.
+OF_LOSS = 4e-6
+
+
+def _followed(
+    layer: Callable[[], ARR], x: Tensor, target: Tensor, widths: tuple[int, ...] | None, device: str
+) -> Iterator[Comparison]:
+    """Two batches, the second with another class for each sample: its loss and gradient, and the means after it."""
+    states = []
+
+    def loss(x: Tensor) -> Tensor:
+        module, there = layer().to(x.device), target.to(x.device)
+        module.loss(x.detach(), there, widths)
+        states.append(module)
+        return module.loss(x, there.flip(0), widths)
+
+    signal = torch.tensor(0.5)
+    case = f"arr, {layer().extra_repr()}"
+    yield from compared(case, loss, (x,), device, RELATIVE, OF_LOSS, signal=signal)
+    exact, found = states[-1], states[-2]
+    means = exact.mean.double()
+    yield Comparison(f"{case}: the means", found.mean, means, torch.full_like(means, 4 * OF_LOSS))
+    yield Comparison(f"{case}: the classes with a mean", found.seen, exact.seen.double(), torch.zeros(len(means)))
+
+
+def _part(x: Tensor) -> Tensor:
+    """The samples of one process among those of several."""
+    around = inputs(11 - len(x), x.shape[1]).to(x)
+    batch, own = torch.cat([around[:3], x.detach(), around[3:]]), slice(3, 3 + len(x))
+    target = torch.arange(11, device=x.device) % 3
+    mean, seen = torch.zeros(3, x.shape[1], device=x.device), torch.zeros(3, dtype=torch.bool, device=x.device)
+    if x.dtype == torch.float64:
+        return (x - follow(batch, target, mean.double(), seen, 0.25, True).before[own]).abs().mean()
+    return held(x, batch, target, own, mean, seen, None, 0.25, True, False, not x.is_cuda)

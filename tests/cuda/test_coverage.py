@@ -56,6 +56,9 @@ UNREACHABLE: dict[str, list[Unreachable]] = {
         Unreachable(_BLOCKS, "exists", A_BLOCK_A_ROW),
         Unreachable("combine_statistics", "deviation < 0.0 ?", "it takes an unlucky rounding in double"),
     ],
+    "arr": [
+        Unreachable("follow_class", "assert(k >= 0 && k < classes)", "it would stop the GPU"),
+    ],
     "raa": [
         Unreachable(_BLOCKS, "exists", A_BLOCK_A_ROW),
         Unreachable(_BLOCKS, "const Spread<T> spread(", A_BLOCK_A_ROW),

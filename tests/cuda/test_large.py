@@ -55,6 +55,12 @@ def raa(x: Tensor) -> None:
     dnrt.backward(x, x, weight, offset, 0, False)
 
 
+def arr(N: int, d: int, K: int = 3) -> None:
+    x, target, seen = of(N, d), of(N, dtype=torch.int64), of(K, dtype=torch.bool)
+    _, signs = dnrt.arr_forward(x, target, slice(None), number(K, d), seen, None, 0.1, True, False, False)
+    dnrt.arr_backward(number(), signs, None, x.dtype, False)
+
+
 def layer_act(y: Tensor) -> None:
     _, statistics = layeract.forward(y, 1e-5, False, False, False)
     layeract.backward(y, y, statistics, False, False, False)
@@ -92,6 +98,9 @@ PLANNED: dict[str, tuple[Callable[[], None], set[int]]] = {
     "raa, a long vector": (lambda: raa(of(1, 2**31 + 8, 1)), {2**31 + 8}),
     "raa, many vectors": (lambda: raa(of(2**31 + 8, 3, 1)), {2**31 + 8}),
     "raa, large maps": (lambda: raa(of(2, 3, 2**31 + 8)), {2**31 + 8}),
+    "arr, many samples": (lambda: arr(2**31 - 1, 5), {2**31 - 1, 5 * (2**31 - 1)}),
+    "arr, long responses": (lambda: arr(3, 2**31 + 8), {2**31 + 8, 3 * (2**31 + 8)}),
+    "arr, many classes": (lambda: arr(1, 1, 2**31 + 8), {2**31 + 8}),
     "layer_act, a long row": (lambda: layer_act(of(1, 2**31 + 8)), {2**31 + 8}),
     "layer_act, many rows": (lambda: layer_act(of(2**31 + 8, 3)), {2**31 + 8}),
     "dac_linear, many samples": (lambda: dac_linear(2**31 + 8, 3, 5), {2**31 + 8}),
@@ -124,6 +133,7 @@ REFUSED: dict[str, tuple[Callable[[], None], str]] = {
     "aglu, rows": (lambda: aglu(of(2**33, 2, 2), number(1, 2, 1)), r"got tensors for \(2147483648,\) blocks, allowed"),
     "aglu, columns": (lambda: aglu(of(2, 2**31), number(1, 2**31)), r"aglu_reduce: got tensors for \(2147483648, 2\)"),
     "raa, channels of maps": (lambda: raa(of(1, 2**31, 2)), "x: got vectors of 2147483648 elements .* fewer than 2"),
+    "arr, samples": (lambda: arr(2**31, 1), r"arr_forward_bf16: got tensors for \(2147483648, 1\) blocks"),
     "layer_act, blocks": (lambda: layer_act(of(2**31, 2**15)), r"got tensors for \(2147483648,\) blocks"),
     "dac_linear, inputs": (lambda: dac_linear(1, 2**24, 1), "weight: got 16777216 weights for one output or input"),
     "dac_linear, outputs": (lambda: dac_linear(1, 1, 2**24), "weight: got 16777216 weights for one output or input"),

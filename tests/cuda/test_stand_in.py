@@ -17,6 +17,7 @@ from torch import Tensor
 import companion
 from companion import simulator
 from companion.cuda import launch
+from companion.dnrt.layers import ARR
 from companion.functional import aglu, dac_conv2d, dac_linear, la_silu, multi_argument, quadratic_form, raa
 from companion.multi_argument.proof import parameters_of
 from companion.operators import operators
@@ -56,6 +57,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
     "multi_argument, tensor cores": (network, [inputs(9, 4, dtype=HALF), *parameters_of(2)]),
     "quadratic_form": (partial(quadratic_form, arity=2), [inputs(9, 4), signals(6)]),
     "raa": (raa, [inputs(7, 33), signals(33), offsets(1)]),
+    "arr": (lambda x: ARR(3, 33)(x, torch.arange(7) % 3), [inputs(7, 33)]),
 }
 
 

@@ -31,7 +31,7 @@ def train(rank: int = 0, world: int = 1) -> dict[str, Tensor]:
     model = nn.Sequential(nn.Linear(FEATURES, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, CLASSES))
     arr = attach_arr(model, "2", CLASSES, (FEATURES,))
     # the means are alike because ARR makes them so, not because the first rank sends its own
-    run = DistributedDataParallel(model, broadcast_buffers=False) if world > 1 else model
+    run = DistributedDataParallel(model, forward_sync_buffers=False) if world > 1 else model
     rule = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     own = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
     losses = []

@@ -118,8 +118,8 @@ def _threads() -> Iterator[None]:
 class Ray:
     """The workers of a Ray cluster, on whichever machines; outcomes come back to this process, which keeps them.
 
-    Every machine has this package and its data, and what imports the tasks here imports them there. A task of which the
-    worker ends, or the whole machine, is computed again, three times at most: Ray's own rule.
+    Every machine has this package, and the data. A task whose worker ends, or the whole machine, is computed again,
+    three times at most: Ray's own rule.
 
     Parameters
     ----------

@@ -190,7 +190,11 @@ def differences(columns: Sequence[Column], labels: Mapping[str, str]) -> Figure:
     from matplotlib.patches import Patch
 
     figure, axes = subplots(
-        1, len(columns), sharey=True, squeeze=False, figsize=(2.6 + 2.1 * len(columns), 1.2 + 0.26 * len(labels))
+        1,
+        len(columns),
+        sharey=True,
+        squeeze=False,
+        figsize=(max(6.4, 2.4 + 2.2 * len(columns)), 1.2 + 0.26 * len(labels)),
     )
     for axis, column in zip(axes[0], columns, strict=True):
         _draw(axis, column, list(labels))
@@ -209,7 +213,7 @@ def _draw(axis: Any, column: Column, names: list[str]) -> None:
     found = column.comparisons()
     axis.axvline(0, color="#010203", linewidth=0.8, linestyle="-")
     for end in (-column.smallest, column.smallest):
-        axis.axvline(end * column.unit, color="#010203", linewidth=0.8, linestyle=":", alpha=0.6)
+        axis.axvline(end * column.unit, color="#010203", linewidth=1.2, linestyle=":")
     for place, name in enumerate(names):
         if name not in found:
             continue
@@ -221,4 +225,4 @@ def _draw(axis: Any, column: Column, names: list[str]) -> None:
         axis.plot([middle.low * column.unit, middle.high * column.unit], [place, place], color=colour, linestyle="-")
         axis.plot([middle.mean * column.unit], [place], color=colour, marker=_MARKERS[decided], markersize=5)
     axis.set_title(column.title)
-    axis.grid(axis="y", visible=False)
+    axis.grid(visible=False)

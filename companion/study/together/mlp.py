@@ -16,8 +16,8 @@ schedule; the test images judge after the last step; seeds are paired.
 convolutional arena fixes for each neuron: ARR's weight, AGLU's start, two copies for multi-bias. LayerAct normalises
 over all units of a layer, as published.
 
-*Power*: `SMALLEST_DIFFERENCE` was written first. The preset "pilot" is five seeds of GELU and ReLU, and asks for as many
-seeds as "laptop" has.
+*Power*: `SMALLEST_DIFFERENCE` was written first. The preset "pilot" is five seeds of GELU and ReLU; its
+spread asks for the seeds that "laptop" has.
 
 *Cost* of "laptop" on one core: a training takes 4 seconds with GELU, 12 with DAC, 35 to 45 with a learned function; all
 of it, tuning and fifteen seeds, an hour and a half.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -28,10 +29,12 @@ def cluster() -> Iterator[str]:
     """The address of one with two workers; nothing of it is left."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")  # which would go to its makers
-        patch.setenv("RAY_raylet_start_wait_time_s", "120")
+        folder = tempfile.mkdtemp(prefix="ray-")  # a short path: Ray's sockets lie below it
+        # jsonschema imports it if it is there, and each of Ray's processes would wait two seconds for a thing unused
+        Path(folder, "rfc3987_syntax.py").write_text("raise ImportError\n")
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH")))))
         from ray.cluster_utils import Cluster
 
-        folder = tempfile.mkdtemp(prefix="ray-")  # a short path: Ray's sockets lie below it
         without = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
         node = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "temp_dir": folder}
         begun = Cluster(initialize_head=True, head_node_args=node | without)

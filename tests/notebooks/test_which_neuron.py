@@ -1,0 +1,41 @@
+"""The page on which neuron to use: its sentences say what the rule says."""
+
+import re
+
+import nbformat
+
+from book._tools.places import ROOT
+from companion.study.together.figures import LABELS
+
+PAGE = nbformat.read(ROOT / "book" / "together" / "which-neuron.ipynb", as_version=4)
+#: What a sentence begins with, and the neurons that it speaks of.
+OF = {
+    "GELU, SiLU, Mish, ReLU": ("silu", "mish", "relu"),
+    "PReLU": ("prelu",),
+    "AGLU and APA": ("aglu",),
+    "LA-SiLU": ("la_silu",),
+    "LA-HardSiLU": ("la_hardsilu",),
+    "RAA": ("raa",),
+    "ARR": ("arr",),
+    "DNRT": ("dnrt",),
+    "DAC": ("dac",),
+    "One learned argument": ("one_argument",),
+    "Two arguments": ("two_arguments",),
+    "maxout": ("multibias", "glu", "maxout"),
+}
+
+
+def test_every_neuron_has_a_sentence_and_it_says_what_the_rule_says() -> None:
+    (table,) = (
+        "".join(output.data["text/markdown"])
+        for cell in PAGE.cells
+        for output in cell.get("outputs", [])
+        if "| so |" in "".join(output.get("data", {}).get("text/markdown", ""))
+    )
+    rule = dict(re.findall(r"^\| ([^|]+?) \|.*\| \*\*(\w+) it\*\* \|$", table, re.MULTILINE))
+    text = "\n".join(cell.source for cell in PAGE.cells if cell.cell_type == "markdown")
+    said = dict(re.findall(r"\*\*([^*]+):\*\* (keep|use|try|leave)", text))
+    assert said.keys() == OF.keys()
+    # to keep what one has is to leave the others
+    of = {LABELS[name]: said[words].replace("keep", "leave") for words, names in OF.items() for name in names}
+    assert of == rule
