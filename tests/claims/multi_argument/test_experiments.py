@@ -21,11 +21,11 @@ from tests.claims.form import (
     Run,
     Verdict,
     both,
+    core_hours,
     effect,
     enumerated,
     not_tested,
     powered,
-    rounded,
     rows,
     run_of,
     with_interval,
@@ -101,8 +101,8 @@ def against_relu(
 
 def more_seeds(seeds: int) -> str:
     """The sentence that all three runs with so many seeds would decide."""
-    hours = rounded(sum(run.hours * seeds / len({row["seed"] for row in run.rows}) for run in runs()))
-    return f"The three runs multi-argument-… with {seeds} seeds, about {hours} core-hours, would decide it here."
+    hours = core_hours(sum(run.hours * seeds / len({row["seed"] for row in run.rows}) for run in runs()))
+    return f"The three runs multi-argument-… with {seeds} seeds, about {hours}, would decide it here."
 
 
 def over_epochs(run: Run, row: dict[str, Any]) -> float:
