@@ -209,11 +209,11 @@ class _Page:
         return re.sub(r"(?<=<a href=['\"])(?![a-z]+:)([^'\"]+)(?=['\"])", self._link, html)
 
     def _link(self, match: re.Match[str]) -> str:
-        target, _, anchor = match[1].partition("#")
+        target, *rest = re.split(r"(?=[?#])", match[1], maxsplit=1)
         file = (self.path.parent / target).resolve() if target else self.path
         if file.suffix not in ("", ".md", ".ipynb", ".html"):
             return raw_address(file, self.ref)
-        return page_address(file) + (f"#{anchor}" if anchor else "")
+        return page_address(file) + "".join(rest)
 
     def _link_to_equation(self, match: re.Match[str]) -> str:
         home = self.path if match[1] in self.formulas else _home_of_equation(match[1])

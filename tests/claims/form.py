@@ -548,7 +548,7 @@ class Run:
 
     def beyond_its_grid(self, evidence: str) -> Verdict:
         """The verdict where nobody is left to compare."""
-        wider = f"{self.name} on a wider grid of learning rates, about {rounded(self.hours)} core-hours"
+        wider = f"{self.name} on a wider grid of learning rates, about {core_hours(self.hours)}"
         return Verdict("not decided", evidence, "", f"{wider}, would decide it here.", _BASIS[self.scale])
 
     def with_more_seeds(self, effects: Sequence[Effect]) -> str:
@@ -567,8 +567,8 @@ class Run:
 
     def with_seeds(self, seeds: int, times: float) -> str:
         """The sentence that so many times as many seeds would decide."""
-        hours = rounded(times * self.hours)
-        return f"{self.name} with {math.ceil(times * seeds):,} seeds, about {hours} core-hours, would decide it here."
+        hours = core_hours(times * self.hours)
+        return f"{self.name} with {math.ceil(times * seeds):,} seeds, about {hours}, would decide it here."
 
 
 def run_of(name: str, *, ours: bool = False) -> Run | None:
@@ -656,9 +656,10 @@ def span(sizes: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def rounded(hours: float) -> str:
-    """Hours to two digits, or one below ten."""
-    return f"{hours:.1g}" if hours < 10 else f"{float(f'{hours:.2g}'):,.0f}"
+def core_hours(hours: float) -> str:
+    """Hours of one core to two digits, or one below ten."""
+    rounded = f"{hours:.1g}" if hours < 9.5 else f"{float(f'{hours:.2g}'):,.0f}"
+    return f"{rounded} core-hour{'' if rounded == '1' else 's'}"
 
 
 def enumerated(names: Sequence[str]) -> str:

@@ -47,6 +47,10 @@ def copy(tmp_path):
             "<a href='../appendix/claims.html#apa-silu'>shown</a>",
             f"<a href='{page_address(BOOK / 'appendix' / 'claims.ipynb')}#apa-silu'>shown</a>",
         ),
+        (
+            "<a href='../appendix/claims.html?paper=DNRT'>its lines</a>",
+            f"<a href='{page_address(BOOK / 'appendix' / 'claims.ipynb')}?paper=DNRT'>its lines</a>",
+        ),
         ("{math}`z`", "$z$"),
         ("```{code-block} python\nx = 1\n```", "```python\nx = 1\n```"),
         ("```python\n# {note} stays\n```", "```python\n# {note} stays\n```"),

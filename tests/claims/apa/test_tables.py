@@ -67,6 +67,19 @@ def test_sota():
     )
 
 
+@fatal(
+    "apa-significant",
+    "APA* with AGLU significantly outperforms the state of the art on imbalanced benchmarks.",
+    "Abstract, Section I",
+)
+def test_significant():
+    return not_tested(
+        "The tables have one number for each method, without deviation, number of runs or test, so that nothing can be "
+        "said of significance.",
+        "Five seeds of the strongest rivals and of APA* with AGLU by one recipe would decide it.",
+    )
+
+
 @matters(
     "apa-baselines",
     "The SE baselines reach the state of the art on ImageNet-LT, iNaturalist18, Places-LT and CIFAR100-LT.",

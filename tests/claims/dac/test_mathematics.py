@@ -32,6 +32,7 @@ from tests.claims.dac.facts import (
     TWO_INPUTS,
     UNIT,
     detail,
+    fatal,
     matters,
     normal,
     printed,
@@ -68,6 +69,30 @@ def test_more_general():
         f"With shared biases it is the standard unit that activates its inputs (difference {at_most(gap)}), and 100 "
         f"DAC units have {ratio:.2f} times the parameters; but it adds functions of single inputs, and so cannot be "
         "relu(x + y).",
+    )
+
+
+@fatal(
+    "dac-uncorrupted",
+    "A unit's output brings its full, uncorrupted information to the next units, which activate it.",
+    "Abstract, Section 1",
+    chapter=UNIT,
+    turned_by=swap(dac_linear=lambda z, weight, bias: F.linear(z, weight) + bias[:, 0]),
+)
+def test_uncorrupted():
+    z, bias = doubles((500, 1), (6, 1))
+    received = dac_linear(z, torch.ones_like(bias), bias)
+    largest = bias.max()
+    once = F.relu(largest + z)  # what one shared bias passes on
+    again = F.relu(bias[:, 0] - largest + once)
+    gap = (received - again).abs().max().item()
+    silent = (received == 0).all(-1)
+    below = z[:, 0] < -largest
+    return Verdict(
+        graded(not silent.any(), gap < ROUNDING and torch.equal(silent, below)),
+        f"A sum is sent as it is, but 6 receivers together know what one at their largest bias knows (difference "
+        f"{at_most(gap)}): as with one shared bias, all sums below its negative look alike, here "
+        f"{silent.double().mean():.0%}.",
     )
 
 
@@ -204,6 +229,27 @@ def test_factors():
         graded(all(same), all(alone)),
         "Relative to weights alone they are exact; relative to weights and biases, at n = 16 and L = 3, in the claim's "
         f"order they are {found}, not {said}; large n agree.",
+    )
+
+
+@matters(
+    "dac-complexity",
+    "Biases in the place of weights, at equally many parameters, do not alter the complexity of the model.",
+    "Section 1",
+    chapter=COSTS,
+    turned_by=formula("dac-flops-dense-ratio", rhs=sympy.Integer(3)),
+)
+def test_complexity():
+    wide, narrow = 200, 141  # of SGEMM: as many parameters
+    parameters = 2 * narrow**2 / (wide**2 + wide)
+    ratio = symbolic.get("dac-flops-dense-ratio").rhs
+    # a usual layer multiplies, adds and activates: what it needs grows with the square of its width
+    operations = float(ratio.subs(n, narrow)) * (narrow / wide) ** 2
+    return Verdict(
+        graded(abs(parameters - 1) < 0.02 and operations <= 1),
+        f"A dense layer of {narrow} DAC units has {parameters:.2f} times the parameters of {wide} usual units, and "
+        f"{operations:.2f} times the operations; that counts neither time nor memory, and a DAC's products are no "
+        "matrix products.",
     )
 
 

@@ -122,6 +122,21 @@ def test_cifar():
     return perceptron("dnrt-cifar10", "CIFAR-10")
 
 
+@fatal(
+    "dnrt-experiment-triggers",
+    "With a fixed threshold some irrelevant inputs mistakenly trigger a response, which interferes with the network's "
+    "decision: the motive of RAA.",
+    "Sections 3.1 and 4.1, Fig. 1",
+)
+def test_triggers():
+    return not_tested(
+        "The paper shows densities in which some channels are truncated, calls these irrelevant without a measure, and "
+        "changes no response to see whether the decision mends.",
+        "Accuracy after those responses alone are set to zero, in trained networks with GELU and with RAA, would "
+        "decide it.",
+    )
+
+
 @matters(
     "dnrt-experiment-gaussian",
     "A class's aggregated responses follow roughly a normal law in each channel, wider in networks that perform "

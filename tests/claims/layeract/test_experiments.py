@@ -117,6 +117,64 @@ def test_mnist_mean():
     )
 
 
+INPUT = "mean_input_epoch_40"
+LOWEST = "activation_quantiles_epoch_40"
+
+
+@claim(
+    "layeract-mnist-input-mean",
+    "In training on MNIST the mean inputs of the units' activation come nearer to zero with LayerAct functions than "
+    "with others.",
+    "Appendix G, Fig. 7",
+    severity="matters",
+    turned_by=lowered(INPUT),
+)
+def test_mnist_input_mean():
+    if (run := run_of(MNIST, ours=True)) is None:
+        return no_result(MNIST)
+    # a family of its own: compared since the other results are known
+    found = comparisons(run.rows, [INPUT])
+    signs = [each.sign() for each in found]
+    means = {name: fmean(each.values()) for name, each in by_seed(INPUT).items()}
+    listed = [f"{name} {means[key]:.2f}" for key, name in (LAYER_LEVEL | ELEMENT_LEVEL).items()]
+    return run.judge_effects(
+        f"After 40 epochs they are clearly nearer in {signs.count(-1)} and farther in {signs.count(1)} of {len(found)} "
+        f"comparisons, with mean distances from zero of {enumerated(listed)}.",
+        [effect(each, None, sign=-1) for each in found],
+        "in the distance of the means from zero",
+    )
+
+
+@claim(
+    "layeract-mnist-negative",
+    "After 40 epochs of training on MNIST LayerAct functions allow larger negative outputs than element-level ones "
+    "that have negative outputs.",
+    "Section 4.1.1, Fig. 2",
+    severity="detail",
+    turned_by=rows(
+        MNIST,
+        lambda row: row | {LOWEST: [x - 100.0 * (row["activation"] in LAYER_LEVEL) for x in row[LOWEST]]},
+    ),
+)
+def test_mnist_negative():
+    if (run := run_of(MNIST, ours=True)) is None:
+        return no_result(MNIST)
+    lowest: dict[str, dict[int, float]] = {}
+    for row in run.rows:
+        lowest.setdefault(row["activation"], {})[row["seed"]] = row[LOWEST][0]
+    others = [name for name in ELEMENT_LEVEL if name != "relu"]
+    found = family({(one, other): (lowest[one], lowest[other]) for one in LAYER_LEVEL for other in others})
+    listed = [
+        f"{(LAYER_LEVEL | ELEMENT_LEVEL)[name]} {fmean(lowest[name].values()):.2f}" for name in (*LAYER_LEVEL, *others)
+    ]
+    return run.judge_effects(
+        f"The lowest mean output of the layer's 512 units, as in Fig. 2, is over {found[0].difference.n} seeds "
+        f"{enumerated(listed)}.",
+        [effect(each, None, sign=-1) for each in found],
+        "in the lowest mean",
+    )
+
+
 @claim(
     "layeract-mnist-fluctuation",
     "On MNIST the outputs of LayerAct functions fluctuate less on average, under both noises.",
