@@ -136,7 +136,8 @@ def called(path: str, *names: str) -> Source:
     members = {
         at: set(_MEMBER.findall(_code(text))) for at, texts in pieces.items() for text in texts if _is_type(text)
     }
-    used, waiting = set(), [at for at in pieces if at[1] in names]
+    used: set[tuple[Path, str]] = set()
+    waiting = [at for at in pieces if at[1] in names]
     while waiting:
         code = "\n".join(map(_code, pieces[waiting.pop()]))
         words, of_members = set(re.findall(r"\w+", code)), set(re.findall(r"(?:\.|->|::)\s*(\w+)\s*[(<]", code))

@@ -28,7 +28,8 @@ def test_the_chapter_and_the_puzzles_are_the_part_on_kernels():
 PACKAGE = ROOT / "companion"
 SHOWN = re.compile(r'\bcuda\(\s*"([^"]+)",\s*"([^"]+)"')
 EXCERPT = re.compile(r'\bexcerpt\(\s*"([^"]+)"')
-DEFINED = re.compile(r"__device__[^;{}()=]*?\b(\w+)\s*\(")
+DEFINED = re.compile(r"__device__[^;{}()=]*?\b(\w+)(?:<[^<>()]*>)?\s*\(")
+LAMBDA = re.compile(r"\bauto (\w+) = \[")
 
 
 def closure(path):
@@ -54,8 +55,10 @@ def called_and_not_shown(notebook):
         if "```cpp" in output.get("data", {}).get("text/markdown", "")
     ]
     shown = without_comments("\n".join(texts))
-    calls = {name for name in defined if re.search(rf"(?<!__forceinline__ )\b{name}\s*(?:<[^;(){{}}]*>)?\(", shown)}
-    return sorted(calls - set(DEFINED.findall(shown)))
+    # members that a constructor initialises are not called
+    calling = re.sub(r"\)\s*:\s*\w+\([^{]*\{", ") {", shown)
+    calls = {name for name in defined if re.search(rf"\b{name}\s*(?:<[^;(){{}}]*>)?\(", calling)}
+    return sorted(calls - set(DEFINED.findall(shown)) - set(LAMBDA.findall(shown)))
 
 
 def without_comments(text):
