@@ -57,7 +57,7 @@ def called_and_not_shown(notebook):
     shown = without_comments("\n".join(texts))
     # members that a constructor initialises are not called
     calling = re.sub(r"\)\s*:\s*\w+\([^{]*\{", ") {", shown)
-    calls = {name for name in defined if re.search(rf"\b{name}\s*(?:<[^;(){{}}]*>)?\(", calling)}
+    calls = {name for name in defined if re.search(rf"\b{name}(?:<[\w:,& ]*>)?\(", calling)}
     return sorted(calls - set(DEFINED.findall(shown)) - set(LAMBDA.findall(shown)))
 
 
