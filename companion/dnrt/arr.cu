@@ -2,20 +2,20 @@
 //
 //     met_i = mu of the class of i      mu <- mu + m (x_i - mu)      loss = (1/N) sum_i sum_c share_c |x_ic - met_ic|
 //
-// share_c is 1/d. Layers of several widths may lie side by side: then each has its own. Over a batch the mean of a class
-// that n samples move becomes (1 - m)^n mu + sum_r m (1 - m)^(n - 1 - r) x_r: only samples of one class meet, each column
-// for itself, and a number that a thread keeps in a register and pulls towards one sample after the other is that sum.
-// What is not finite moves no mean, for which a row has to be known whole.
+// share_c is 1/d. Layers of several widths may lie side by side: then each has its own. Over a batch the mean of a
+// class that n samples move becomes (1 - m)^n mu + sum_r m (1 - m)^(n - 1 - r) x_r: only samples of one class meet,
+// each column for itself, and a number that a thread keeps in a register and pulls towards one sample after the other
+// is that sum. What is not finite moves no mean, for which a row has to be known whole.
 //
-// Two launches. `arr_forward`: the first sample of a class leads it, all other blocks end at once; four blocks at most share
-// the columns. Targets go by in chunks, of each the class's rows are listed in order; warps look whether rows are finite;
-// threads walk down their columns. `arr_finish`, one block: the sum of the loss, and which classes have a mean now.
-// `arr_backward`, one launch: dL/dx = sign(x - met) share dL/dloss / N, from one byte an element.
+// Two launches. `arr_forward`: the first sample of a class leads it, all other blocks end; four blocks at most share
+// the columns. Targets go by in chunks, of each the class's rows are listed in order; warps look whether rows are
+// finite; threads walk down their columns. `arr_finish`, one block: the sum of the loss, and which classes have a mean
+// now. `arr_backward`, one launch: dL/dx = sign(x - met) share dL/dloss / N, from one byte an element.
 //
 // Bytes an element, f32 / 16 bit: forward x from memory once, 4 / 2, from the cache up to four times more, and a sign
-// written, 1; backward 1 read and 4 / 2 written. The means of classes that are there are read and written once a chunk.
-// Plain torch multiplies an N x N matrix with the batch and launches some thirty kernels. No atomics: the same input gives
-// the same bits.
+// written, 1; backward 1 read and 4 / 2 written. The means of classes that are there are read and written once a
+// chunk. Plain torch multiplies an N x N matrix with the batch, in some fifty operations. No atomics: the same input
+// gives the same bits.
 
 #include "rows.cuh"
 

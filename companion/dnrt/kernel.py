@@ -221,7 +221,7 @@ def arr_forward(
     loss = torch.empty((), dtype=torch.float32, device=x.device)
     sizes = [int64(size) for size in (samples, length, len(mean), first, last)]
     flags = [float32(momentum), int32(from_first), int32(after), int32(packed)]
-    arguments = [x, target, mean, seen, share, signs, partial, opened, *sizes, *flags]
+    arguments: list[Any] = [x, target, mean, seen, share, signs, partial, opened, *sizes, *flags]
     name = f"arr_forward_{KERNEL_DTYPES[x.dtype]}"
     ARR_KERNELS.launch(name, (samples, strips), (THREADS,), arguments, x.device, simulated)
     terms = float64(arr_terms(signs, share))

@@ -151,7 +151,10 @@ class ARR(nn.Module):
     that all have the same means; all have to take the step. The batches may differ in size.
 
     On a GPU the targets are not read back: one outside the classes is an assertion of the device, as in
-    :func:`torch.nn.functional.cross_entropy`. The memory is that of K · d numbers, and of N² for a batch.
+    :func:`torch.nn.functional.cross_entropy`. The memory is that of K · d numbers, and of N² for a batch where plain
+    torch computes. A kernel takes two launches for the loss and the means, one for the gradient; it computes in
+    training mode, in float32 and 16 bits, and leaves the rest to plain torch: evaluation, :meth:`distances`, float64,
+    compilers and transforms.
     Chapter: *DNRT* (``book/mechanisms/dnrt``).
 
     References

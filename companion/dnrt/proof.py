@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -76,7 +77,12 @@ ARRS: tuple[tuple[int, int, int, tuple[int, ...] | None], ...] = (
     (5, 1027, 2, None),
     (9, 8216, 2, (8000, 216)),
 )
-RULES = (("before", "first", 0.25), ("after", "first", 0.75), ("before", "zero", 1.0), ("after", "zero", 0.0))
+RULES: tuple[tuple[Literal["before", "after"], Literal["first", "zero"], float], ...] = (
+    ("before", "first", 0.25),
+    ("after", "first", 0.75),
+    ("before", "zero", 1.0),
+    ("after", "zero", 0.0),
+)
 
 
 def arr(device: str) -> Iterator[Comparison]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Source", "cuda", "glue"]
+__all__ = ["Source", "called", "cuda", "glue"]
 
 #: Where MyST looks for what ``{glue:text}`` inserts: an output of a type that no notebook shows.
 PREFIX = "application/papermill.record/"
@@ -90,11 +90,7 @@ def cuda(path: str, name: str | None = None) -> Source:
     >>> cuda("cuda/rows.cuh", "warp_sum").text.splitlines()[0]
     '__device__ __forceinline__ float warp_sum(float x) {'
     """
-    package = Path(__file__).parents[1]
-    files = {file.relative_to(package).as_posix(): file for file in sorted(package.rglob("*.cu*"))}
-    if path not in files:
-        raise ValueError(f"path: got {path!r}, allowed are {', '.join(files)}")
-    text = files[path].read_text(encoding="utf-8")
+    text = _file(path).read_text(encoding="utf-8")
     if name is None:
         return Source(text.rstrip())
     pieces = _pieces(text)
@@ -103,34 +99,128 @@ def cuda(path: str, name: str | None = None) -> Source:
     return Source("\n\n".join(pieces[name]))
 
 
+def called(path: str, *names: str) -> Source:
+    """All that functions of a kernel use of the project's own, to be shown in a fold at the end of a page.
+
+    Parameters
+    ----------
+    path : str
+        A .cu or .cuh file below ``companion/``, as for `cuda`.
+    *names : str
+        Of functions and structures in it or in what it includes, which the page shows.
+
+    Returns
+    -------
+    Source
+        The functions, structures and macros that they name, and those that these name, file by file; without what the
+        page shows. Where a name belongs to a member, all structures that have such a member are there.
+
+    Raises
+    ------
+    ValueError
+        If there is no such file, or nothing of this name; the message lists what there is.
+
+    Examples
+    --------
+    >>> print(called("cuda/rows.cuh", "whole_block").text.splitlines()[0])
+    // --- cuda/rows.cuh ---
+    """
+    pieces = {
+        (file, name): texts
+        for file in _included(_file(path))
+        for name, texts in _pieces(file.read_text(encoding="utf-8"), regions=False).items()
+    }
+    known = {name for _, name in pieces}
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"names: got {unknown[0]!r}, allowed in {path} are {', '.join(sorted(known))}")
+    members = {
+        at: set(_MEMBER.findall(_code(text))) for at, texts in pieces.items() for text in texts if _is_type(text)
+    }
+    used: set[tuple[Path, str]] = set()
+    waiting = [at for at in pieces if at[1] in names]
+    while waiting:
+        code = "\n".join(map(_code, pieces[waiting.pop()]))
+        words, of_members = set(re.findall(r"\w+", code)), set(re.findall(r"(?:\.|->|::)\s*(\w+)\s*[(<]", code))
+        found = {at for at in pieces if at[1] in words or members.get(at, set()) & of_members} - used
+        waiting += [at for at in found if at[1] not in names]
+        used |= found
+    package, shown = Path(__file__).parents[1], []
+    for file in dict.fromkeys(file for file, _ in pieces):
+        texts = [
+            text
+            for at, texts in pieces.items()
+            if at in used and at[0] == file and at[1] not in names
+            for text in texts
+        ]
+        if texts:
+            shown += [f"// --- {file.relative_to(package).as_posix()} ---", *texts]
+    return Source("\n\n".join(shown))
+
+
+_MEMBER = re.compile(r"__device__[^;{}()]*?\b(\w+)\s*\(")
+
+
+def _is_type(text: str) -> bool:
+    """Whether a piece is a structure."""
+    return re.search(r"^(?:template\s*<.*>\s*)?(?:struct|class|union)\b", _code(text), re.MULTILINE) is not None
+
+
+def _file(path: str) -> Path:
+    """A source by its place in the package."""
+    package = Path(__file__).parents[1]
+    files = {file.relative_to(package).as_posix(): file for file in sorted(package.rglob("*.cu*"))}
+    if path not in files:
+        raise ValueError(f"path: got {path!r}, allowed are {', '.join(files)}")
+    return files[path]
+
+
+def _included(file: Path) -> list[Path]:
+    """A source and the project's own headers that it includes, directly or through another."""
+    found = [file]
+    for name in re.findall(r'#include "([^"]+)"', file.read_text(encoding="utf-8")):
+        header = next(folder / name for folder in (file.parent, _HEADERS) if (folder / name).exists())
+        found += [each for each in _included(header) if each not in found]
+    return found
+
+
+_HEADERS = Path(__file__).parents[1] / "cuda"
 _COMMENT_OR_TEXT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _REGION = re.compile(r"^// --- ([^,:\n]+?)(?:[,:][^\n]*)? -+$", re.MULTILINE)
 _DIRECTIVE = re.compile(r"#(?:[^\n]*\\\n)*[^\n]*")
 _NAMED = re.compile(r"\b(?:struct|class|enum|union)\s+(\w+)[^()]*$|(\w+)(?:<[^<>()]*>)?\s*\(")
 
 
-def _pieces(text: str) -> dict[str, list[str]]:
-    """What can be shown of a source, by name and in its order."""
-    pieces: dict[str, list[str]] = {}
-    if opening := re.match(r"(?://[^\n]*\n)+", text):
-        pieces["opening"] = [opening[0].rstrip()]
-    regions = list(_REGION.finditer(text))
-    ends = [region.start() for region in regions[1:]] + [len(text)]
-    for region, end in zip(regions, ends, strict=False):
-        rest = text[region.start() : end]
-        pieces[region[1]] = [re.split(r"^}  // namespace", rest, maxsplit=1, flags=re.MULTILINE)[0].rstrip()]
+def _code(text: str) -> str:
+    """The same, as long, without comments and texts."""
+    return _COMMENT_OR_TEXT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def _pieces(text: str, regions: bool = True) -> dict[str, list[str]]:
+    """What can be shown of a source, by name and in its order: regions too, or functions, structures and macros."""
+    definitions: dict[str, list[str]] = {}
     for name, start, end in _definitions(text):
         above = re.search(r"(?:^[ \t]*//[^\n]*\n)*\Z", text[:start], re.MULTILINE)
         assert above is not None
         comment = above[0] if not _REGION.search(above[0]) else ""
-        pieces.setdefault(name, []).append(f"{comment}{text[start:end]}".rstrip())
+        definitions.setdefault(name, []).append(f"{comment}{text[start:end]}".rstrip())
+    if not regions:
+        return definitions
+    pieces: dict[str, list[str]] = {}
+    if opening := re.match(r"(?://[^\n]*\n)+", text):
+        pieces["opening"] = [opening[0].rstrip()]
+    found = list(_REGION.finditer(text))
+    ends = [region.start() for region in found[1:]] + [len(text)]
+    for region, end in zip(found, ends, strict=False):
+        rest = text[region.start() : end]
+        pieces[region[1]] = [re.split(r"^}  // namespace", rest, maxsplit=1, flags=re.MULTILINE)[0].rstrip()]
+    for name, texts in definitions.items():
+        pieces.setdefault(name, []).extend(texts)
     return pieces
 
 
 def _definitions(text: str) -> list[tuple[str, int, int]]:
     """Name, beginning and end of every function, structure and macro that stands in no other."""
-    # of the same length, without anything whose braces do not count
-    code = _COMMENT_OR_TEXT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    code = _code(text)  # without anything whose braces do not count
     found, at = [], 0
     while statement := re.compile(r"[^\s}]").search(code, at):
         start = statement.start()

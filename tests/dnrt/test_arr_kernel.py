@@ -303,7 +303,7 @@ FAULTS: dict[str, dict[str, str]] = {
         "if (share) {\n            result *= share[column];": ("if (share) {\n            result *= share[0];")
     },
     "all columns weigh the same": {"share ? share[column + j] : 1.0f": "share ? share[0] : 1.0f"},
-    "only the first strip of the sum": {"i < blocks; i += arr_threads": "i < samples; i += arr_threads"},
+    "only the first class of the sum": {"i < blocks; i += arr_threads": "i < 2; i += arr_threads"},
 }
 
 

@@ -107,3 +107,23 @@ def test_what_there_is_is_said_to_whoever_asks_for_something_else() -> None:
         page.cuda("dnrt/raa.cu", "backwards")
     with pytest.raises(ValueError, match=r"path: got 'raa.cu', allowed are .*dnrt/raa.cu"):
         page.cuda("raa.cu")
+
+
+# --- what functions call ---
+
+
+def test_what_is_called_is_followed_through_headers_and_what_the_page_shows_is_left_out() -> None:
+    text = page.called("dnrt/raa.cu", "forward_row", "Normal").text
+    for name in ("weighted_sum", "load_weights", "for_each_part_at", "stay_packed", "to_float", "store_pack"):
+        assert re.search(rf"__device__[^;{{}}]*\b{name}\(", text), name
+    assert re.search(r"struct (Spread|LaneGroup|BlockGroup)", text)  # group.total: whoever has such a member
+    assert "forward_row(" not in text
+    assert "struct Normal" not in text
+    assert "backward_row" not in text
+    assert re.findall(r"^// --- (.*) ---$", text, re.MULTILINE)[0] == "dnrt/raa.cu"
+
+
+def test_what_calls_nothing_shows_nothing_and_an_unknown_name_is_refused() -> None:
+    assert page.called("dnrt/arr.cu", "pulled").text == ""
+    with pytest.raises(ValueError, match=r"names: got 'backwards', allowed in dnrt/raa.cu are .*forward_row"):
+        page.called("dnrt/raa.cu", "backwards")
