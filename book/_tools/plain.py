@@ -210,10 +210,15 @@ class _Page:
 
     def _link(self, match: re.Match[str]) -> str:
         target, *rest = re.split(r"(?=[?#])", match[1], maxsplit=1)
-        file = (self.path.parent / target).resolve() if target else self.path
+        file = (self.path.parent / target).resolve() if target else self._home_of_label("".join(rest)[1:])
         if file.suffix not in ("", ".md", ".ipynb", ".html"):
             return raw_address(file, self.ref)
         return page_address(file) + "".join(rest)
+
+    def _home_of_label(self, label: str) -> Path:
+        """The page of a label; what is no label anywhere is an id of this page."""
+        marked = re.compile(rf"^\({re.escape(label)}\)=$", re.MULTILINE)
+        return next((path for path, text in _texts().items() if marked.search(text)), self.path)
 
     def _link_to_equation(self, match: re.Match[str]) -> str:
         home = self.path if match[1] in self.formulas else _home_of_equation(match[1])
@@ -294,11 +299,21 @@ def _title(file: Path) -> str:
 
 @cache
 def _home_of_equation(label: str) -> Path:
-    for path in notebooks():
-        text = "\n\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+    for path, text in _texts().items():
         if any(block.label == label for block in formulas.blocks(text)):
             return path
-    raise ValueError(f"no notebook holds the equation {label!r}")
+    raise ValueError(f"no page holds the equation {label!r}")
+
+
+@cache
+def _texts() -> dict[Path, str]:
+    """The prose of all pages."""
+    files = (path for path in BOOK.rglob("*.md") if not path.relative_to(BOOK).parts[0].startswith("_"))
+    pages = {path: path.read_text(encoding="utf-8") for path in files}
+    for path in notebooks():
+        cells = nbformat.read(path, as_version=4).cells
+        pages[path] = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    return pages
 
 
 @cache
