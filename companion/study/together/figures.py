@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import TYPE_CHECKING, Any, Literal
 
 from companion.study import results
 from companion.study.analysis import Comparison, alike, compare
 from companion.study.plotting import COLOURS, Picture, picture, subplots
-from companion.study.together import mlp, neurons, power
+from companion.study.together import graph, mlp, neurons, power
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["LABELS", "WORDS", "Advice", "Column", "Verdict", "advice", "arenas", "differences", "finished", "verdict"]
+__all__ = [
+    "LABELS",
+    "WORDS",
+    "Advice",
+    "Column",
+    "Verdict",
+    "advice",
+    "arenas",
+    "averaged",
+    "differences",
+    "finished",
+    "verdict",
+]
 
 Verdict = Literal["better", "worse", "same", "open"]
 Advice = Literal["use it", "try it", "leave it"]
@@ -131,18 +145,58 @@ def advice(accuracies: Iterable[Verdict], others: Iterable[Verdict]) -> Advice:
     return "try it" if "better" in others else "leave it"
 
 
+def averaged(rows: Iterable[Mapping[str, Any]], measure: str = "accuracy") -> list[dict[str, Any]]:
+    """Return a row for each neuron and seed, with the mean of a measure over the conditions that they met.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        One a neuron, seed and condition.
+    measure : str
+        Key of the number to average.
+
+    Returns
+    -------
+    list of dict
+        With neuron, seed and the measure.
+
+    Raises
+    ------
+    ValueError
+        If a neuron and seed have not met as many conditions as the others.
+
+    Examples
+    --------
+    >>> averaged([{"neuron": "relu", "seed": 0, "graph": name, "accuracy": x} for name, x in [("a", 0.5), ("b", 1.0)]])
+    [{'neuron': 'relu', 'seed': 0, 'accuracy': 0.75}]
+    """
+    found: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for row in rows:
+        found[row["neuron"], row["seed"]].append(row[measure])
+    if len(counts := {len(values) for values in found.values()}) > 1:
+        raise ValueError(f"rows has neurons that met {min(counts)} conditions and others that met {max(counts)}")
+    return [
+        {"neuron": neuron, "seed": seed, measure: fsum(values) / len(values)}
+        for (neuron, seed), values in found.items()
+    ]
+
+
 #: An arena's title, and the difference that matters there. A training of each is judged by its accuracy.
 _ARENAS = {
     "together-conv": ("photographs, convolutions\n(CIFAR-10), points", power.SMALLEST_DIFFERENCE),
     "together-mlp": ("digits, perceptron\n(MNIST), points", mlp.SMALLEST_DIFFERENCE),
+    "together-graph": ("papers, graph networks\n(two on two), points", graph.SMALLEST_DIFFERENCE),
 }
 
 
 def finished() -> dict[str, Column]:
-    """Return a column of accuracies for each arena whose run is finished, by the experiment's name."""
+    """Return a column of accuracies for each arena whose run is finished, by the experiment's name.
+
+    Where an arena has several conditions, each neuron's mean over them is compared, seed by seed.
+    """
     there = results.names()
     return {
-        name: Column(title, results.load(name)["rows"], smallest=smallest)
+        name: Column(title, averaged(results.load(name)["rows"]), smallest=smallest)
         for name, (title, smallest) in _ARENAS.items()
         if name in there
     }

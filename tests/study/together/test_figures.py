@@ -3,7 +3,7 @@
 import pytest
 
 from companion.study.analysis import Comparison, Interval
-from companion.study.together.figures import Column, differences, verdict
+from companion.study.together.figures import Column, averaged, differences, verdict
 
 SEEDS = range(6)
 # GELU, and what the others have beside it; seed by seed they vary a little.
@@ -51,3 +51,13 @@ def test_a_point_an_interval_and_what_could_be_seen_of_each_neuron_that_was_comp
     bars = {bar.get_y() + bar.get_height() / 2: bar.get_width() for bar in axis.patches}
     assert bars == pytest.approx({1: 200 * found["lower"].detectable, 2: 200 * found["higher"].detectable})
     assert [text.get_text() for text in axis.get_yticklabels()] == list(labels.values())
+
+
+def test_a_mean_over_conditions_is_of_the_same_conditions_for_all() -> None:
+    rows = [{"neuron": n, "seed": 0, "place": p, "loss": p + (n == "b")} for n in "ab" for p in (1.0, 2.0)]
+    assert averaged(rows, "loss") == [
+        {"neuron": "a", "seed": 0, "loss": 1.5},
+        {"neuron": "b", "seed": 0, "loss": 2.5},
+    ]
+    with pytest.raises(ValueError, match="rows has neurons that met 1 conditions and others that met 2"):
+        averaged(rows[1:], "loss")
