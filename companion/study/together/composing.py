@@ -11,10 +11,48 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from companion.neurons import declared
 from companion.study.analysis import Comparison, alike, family
 from companion.study.together.pairs import NEURONS, PAIRS, SMALLEST_DIFFERENCE, alone
 
-__all__ = ["Composition", "compositions"]
+__all__ = ["Composition", "Pairs", "compositions", "title"]
+
+
+def title(name: str) -> str:
+    """Return what a network is called whose neurons have these names.
+
+    Examples
+    --------
+    >>> title("raa+arr")
+    'RAA + ARR'
+    """
+    return " + ".join(declared()[each].title for each in name.split("+"))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A column of `companion.study.together.figures.differences`: a row a pair.
+
+    Parameters
+    ----------
+    title : str
+        Above the column.
+    found : mapping
+        A comparison for each pair.
+    smallest : float
+        The difference that matters.
+    unit : float
+        By what the figure multiplies.
+    """
+
+    title: str
+    found: Mapping[str, Comparison[Any]]
+    smallest: float = 0.0
+    unit: float = 100.0
+
+    def comparisons(self) -> Mapping[str, Comparison[Any]]:
+        """Return the comparisons."""
+        return self.found
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from companion.study import results
 from companion.study.analysis import Comparison, alike, compare
@@ -21,6 +21,7 @@ __all__ = [
     "WORDS",
     "Advice",
     "Column",
+    "Compared",
     "Verdict",
     "advice",
     "arenas",
@@ -46,6 +47,18 @@ WORDS: dict[Verdict, str] = {
 
 LABELS = {name: neuron.label for name, neuron in (neurons.NEURONS | mlp.NEURONS).items()}
 """What a neuron is called, by the name that rows have."""
+
+
+class Compared(Protocol):
+    """What `differences` draws as one column: see `Column`."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def smallest(self) -> float: ...
+    @property
+    def unit(self) -> float: ...
+    def comparisons(self) -> Mapping[str, Comparison[Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -89,7 +102,7 @@ class Column:
         return {name: verdict(found, self.smallest) for name, found in self.comparisons().items()}
 
 
-def verdict(found: Comparison[str], smallest: float) -> Verdict:
+def verdict(found: Comparison[Any], smallest: float) -> Verdict:
     """Say what a comparison decides.
 
     Parameters
@@ -221,7 +234,7 @@ def arenas() -> Picture:
     )
 
 
-def differences(columns: Sequence[Column], labels: Mapping[str, str]) -> Figure:
+def differences(columns: Sequence[Compared], labels: Mapping[str, str]) -> Figure:
     """Draw every neuron's difference to the reference, a row a neuron and a column an arena.
 
     A point is the mean over seeds, its bar the 95 % interval. The grey band is what could not have been seen: a true
@@ -230,8 +243,8 @@ def differences(columns: Sequence[Column], labels: Mapping[str, str]) -> Figure:
 
     Parameters
     ----------
-    columns : sequence of Column
-        From left to right.
+    columns : sequence of Compared
+        From left to right: `Column`, or what has as much.
     labels : mapping
         What a neuron is called, by name, from top to bottom. A column may lack some.
 
@@ -263,7 +276,7 @@ def differences(columns: Sequence[Column], labels: Mapping[str, str]) -> Figure:
     return figure
 
 
-def _draw(axis: Any, column: Column, names: list[str]) -> None:
+def _draw(axis: Any, column: Compared, names: list[str]) -> None:
     found = column.comparisons()
     axis.axvline(0, color="#010203", linewidth=0.8, linestyle="-")
     for end in (-column.smallest, column.smallest):
