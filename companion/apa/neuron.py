@@ -4,7 +4,7 @@ from functools import partial
 
 from companion.activations import GATES
 from companion.apa.layers import AGLU, APA
-from companion.neurons import Neuron, replacing
+from companion.neurons import Neuron, Replacing
 
 __all__ = ["NEURONS"]
 
@@ -13,12 +13,12 @@ NEURONS = (
         "aglu",
         "AGLU",
         "unit",
-        replacing(partial(AGLU, init="aglu")),
+        Replacing(partial(AGLU, init="aglu")),
         modules=(AGLU,),
         elementwise=True,
         zero_at_zero=True,
     ),
     # κ may become negative, and then it falls
-    Neuron("apa", "APA", "gate", replacing(partial(APA, init="apa_balanced"), GATES), modules=(APA,), elementwise=True),
+    Neuron("apa", "APA", "gate", Replacing(partial(APA, init="apa_balanced"), GATES), modules=(APA,), elementwise=True),
 )
 """As the paper starts them (Table XV)."""

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from companion.dnrt.attachment import attach_arr, detach_arr
 from companion.dnrt.layers import RAA
-from companion.neurons import Neuron, replacing, units_of
+from companion.neurons import Neuron, Replacing, units_of
 from companion.rehearsal import Example
 
 __all__ = ["NEURONS"]
@@ -27,7 +27,7 @@ def _arr_loss(model: nn.Module, target: Tensor) -> Tensor:
 
 
 NEURONS = (
-    Neuron("raa", "RAA", "unit", replacing(RAA), modules=(RAA,), zero_at_zero=True),
+    Neuron("raa", "RAA", "unit", Replacing(RAA), modules=(RAA,), zero_at_zero=True),
     Neuron("arr", "ARR", "loss", _enter_arr, leave=detach_arr, loss=_arr_loss, needs_labels=True),
 )
 """DNRT is both, "raa+arr"; λ is 1, the paper's value for what it does not tune (appendix A.2)."""

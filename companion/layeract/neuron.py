@@ -3,7 +3,7 @@
 from torch import nn
 
 from companion.layeract.layers import LAHardSiLU, LASiLU
-from companion.neurons import Neuron, replacing
+from companion.neurons import Neuron, Replacing
 
 __all__ = ["NEURONS"]
 
@@ -17,7 +17,7 @@ def _la_hardsilu(channels: int, dim: int) -> nn.Module:
 
 
 NEURONS = (
-    Neuron("la_silu", "LA-SiLU", "unit", replacing(_la_silu), modules=(LASiLU,), zero_at_zero=True),
-    Neuron("la_hardsilu", "LA-HardSiLU", "unit", replacing(_la_hardsilu), modules=(LAHardSiLU,), zero_at_zero=True),
+    Neuron("la_silu", "LA-SiLU", "unit", Replacing(_la_silu), modules=(LASiLU,), zero_at_zero=True),
+    Neuron("la_hardsilu", "LA-HardSiLU", "unit", Replacing(_la_hardsilu), modules=(LAHardSiLU,), zero_at_zero=True),
 )
 """With the paper's α. With the published dimensions, all but the first, a token would see those after it."""

@@ -16,7 +16,7 @@ from companion.baselines import (
     normalisation,
 )
 from companion.neurons.centre import attach_centre, detach_centre
-from companion.neurons.declaration import Neuron, preceding, replacing, widening
+from companion.neurons.declaration import Neuron, Replacing, Widening, preceding
 from companion.rehearsal import Example
 
 __all__ = ["NEURONS"]
@@ -37,17 +37,17 @@ def _centre_loss(model: nn.Module, target: Tensor) -> Tensor:
 
 
 NEURONS = (
-    Neuron("relu", "ReLU", "unit", replacing(nn.ReLU), elementwise=True, monotone=True, zero_at_zero=True),
-    Neuron("gelu", "GELU", "unit", replacing(nn.GELU), elementwise=True, zero_at_zero=True),
-    Neuron("silu", "SiLU", "unit", replacing(nn.SiLU), elementwise=True, zero_at_zero=True),
-    Neuron("mish", "Mish", "unit", replacing(nn.Mish), modules=(nn.Mish,), elementwise=True, zero_at_zero=True),
+    Neuron("relu", "ReLU", "unit", Replacing(nn.ReLU), elementwise=True, monotone=True, zero_at_zero=True),
+    Neuron("gelu", "GELU", "unit", Replacing(nn.GELU), elementwise=True, zero_at_zero=True),
+    Neuron("silu", "SiLU", "unit", Replacing(nn.SiLU), elementwise=True, zero_at_zero=True),
+    Neuron("mish", "Mish", "unit", Replacing(nn.Mish), modules=(nn.Mish,), elementwise=True, zero_at_zero=True),
     # a slope may become negative
-    Neuron("prelu", "PReLU", "unit", replacing(PReLU), modules=(PReLU,), elementwise=True, zero_at_zero=True),
-    Neuron("swish", "Swish", "unit", replacing(Swish), modules=(Swish,), elementwise=True, zero_at_zero=True),
-    Neuron("glu", "z₁·σ(z₂)", "unit", widening(lambda channels, dim: GLU(dim)), modules=(GLU,), arity=2),
-    Neuron("geglu", "GEGLU", "unit", widening(lambda channels, dim: GEGLU(dim)), modules=(GEGLU,), arity=2),
-    Neuron("swiglu", "SwiGLU", "unit", widening(lambda channels, dim: SwiGLU(dim)), modules=(SwiGLU,), arity=2),
-    Neuron("maxout", "max(z₁, z₂)", "unit", widening(lambda channels, dim: Maxout(dim)), modules=(Maxout,), arity=2),
+    Neuron("prelu", "PReLU", "unit", Replacing(PReLU), modules=(PReLU,), elementwise=True, zero_at_zero=True),
+    Neuron("swish", "Swish", "unit", Replacing(Swish), modules=(Swish,), elementwise=True, zero_at_zero=True),
+    Neuron("glu", "z₁·σ(z₂)", "unit", Widening(lambda channels, dim: GLU(dim)), modules=(GLU,), arity=2),
+    Neuron("geglu", "GEGLU", "unit", Widening(lambda channels, dim: GEGLU(dim)), modules=(GEGLU,), arity=2),
+    Neuron("swiglu", "SwiGLU", "unit", Widening(lambda channels, dim: SwiGLU(dim)), modules=(SwiGLU,), arity=2),
+    Neuron("maxout", "max(z₁, z₂)", "unit", Widening(lambda channels, dim: Maxout(dim)), modules=(Maxout,), arity=2),
     Neuron("norm", "normalised", "before", preceding(normalisation), modules=(Preceded,)),
     Neuron("extra_linear", "extra linear layer", "before", preceding(ExtraLinear), modules=(Preceded,)),
     Neuron(

@@ -16,8 +16,10 @@ from companion.baselines import Preceded
 from companion.rehearsal import Example
 from companion.surgery import replace_activations, restore_activations, to_units
 from companion.surgery.functions import Called
+from companion.surgery.places import copied
+from companion.surgery.replacements import rule_of
 
-__all__ = ["Acts", "Enter", "Neuron", "declared", "of_module", "preceding", "replacing", "units_of", "widening"]
+__all__ = ["Acts", "Enter", "Neuron", "Replacing", "Widening", "declared", "of_module", "preceding", "units_of"]
 
 #: Where a neuron acts, in the order in which those of a composition enter.
 Acts: TypeAlias = Literal["unit", "gate", "before", "connection", "loss"]
@@ -66,7 +68,7 @@ class Neuron:
 
     Examples
     --------
-    >>> tanh = Neuron("tanh", "tanh", "unit", replacing(nn.Tanh), elementwise=True, monotone=True, zero_at_zero=True)
+    >>> tanh = Neuron("tanh", "tanh", "unit", Replacing(nn.Tanh), elementwise=True, monotone=True, zero_at_zero=True)
     >>> tanh.enter(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), (2,), None)[1]
     Tanh()
     """
@@ -85,6 +87,28 @@ class Neuron:
     zero_at_zero: bool = False
     needs_labels: bool = False
     decay: Literal["all", "kernels"] = "all"
+
+    def places(self) -> Callable[[int, int], nn.Module]:
+        """Return what makes this activation for each place of one network that is built around it.
+
+        It takes the number of channels and the dimension along which they lie. A network that is there the activation
+        enters.
+
+        Examples
+        --------
+        >>> place = declared()["raa"].places()
+        >>> place(8, 1)
+        RAA(channels=8, gate='gelu', dim=1)
+        """
+        if not isinstance(self.enter, Replacing):
+            raise TypeError(f"{self.title} is no activation")
+        rule = rule_of(self.enter.begin())
+
+        def place(channels: int, dim: int) -> nn.Module:
+            told = {"channels": channels, "dim": dim}
+            return rule.make(**{name: told[name] for name in rule.wants})
+
+        return place
 
 
 @functools.cache
@@ -136,8 +160,9 @@ def _is_unit(module: nn.Module) -> bool:
     return kind in UNITS or (neuron is not None and neuron.acts in ("unit", "before"))
 
 
-def replacing(make: Callable[..., nn.Module], kinds: Iterable[str] = UNITS) -> Enter:
-    """Return how an activation of one argument enters: in the place of the activations of some kinds.
+@dataclass(frozen=True)
+class Replacing:
+    """How an activation of one argument enters: in the place of the activations of some kinds.
 
     Parameters
     ----------
@@ -145,27 +170,38 @@ def replacing(make: Callable[..., nn.Module], kinds: Iterable[str] = UNITS) -> E
         Makes the module, as in `companion.replace_activations`.
     kinds : iterable of str
         Names such as "relu".
+    shared : bool
+        All places of a network share the parameters of one module, and each has a ``dim`` of its own.
     """
 
-    def enter(model: nn.Module, example: Example, classes: int | None) -> nn.Module:
-        return replace_activations(model, dict.fromkeys(kinds, make), example, inplace=True)
+    make: Callable[..., nn.Module]
+    kinds: Iterable[str] = UNITS
+    shared: bool = False
 
-    return enter
+    def begin(self) -> Callable[..., nn.Module]:
+        """Return what makes the modules of one network, as in `companion.replace_activations`."""
+        if not self.shared:
+            return self.make
+        one = self.make()
+
+        def place(channels: int, dim: int) -> nn.Module:
+            new = copied(one)
+            new.dim = dim  # type: ignore[assignment]
+            return new
+
+        return place
+
+    def __call__(self, model: nn.Module, example: Example, classes: int | None) -> nn.Module:
+        """Let it enter."""
+        return replace_activations(model, dict.fromkeys(self.kinds, self.begin()), example, inplace=True)
 
 
-def widening(make: Callable[..., nn.Module]) -> Enter:
-    """Return how an activation of several arguments enters: the layers before it are widened, see `to_units`.
+class Widening(Replacing):
+    """How an activation of several arguments enters: the layers before it are widened, see `to_units`."""
 
-    Parameters
-    ----------
-    make : callable
-        Makes the module, as in `companion.replace_activations`.
-    """
-
-    def enter(model: nn.Module, example: Example, classes: int | None) -> nn.Module:
-        return to_units(model, make, example, inplace=True)
-
-    return enter
+    def __call__(self, model: nn.Module, example: Example, classes: int | None) -> nn.Module:
+        """Let it enter."""
+        return to_units(model, self.begin(), example, inplace=True)
 
 
 def preceding(make: Callable[[int, int], nn.Module]) -> Enter:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from companion import rooms
 from companion.study.experiments.registry import Experiment, Row
 
 __all__ = ["code", "differences", "environment", "git_state", "homes", "machine", "precision"]
@@ -89,8 +90,9 @@ def homes(experiment: Experiment) -> tuple[Path, ...]:
     Returns
     -------
     tuple of pathlib.Path
-        Of each function of a ``functools.partial``, too. Files of the package are named from its folder, which lies
-        elsewhere on another machine.
+        Of each function of a ``functools.partial``, too; and where all mechanisms meet, those in which they declare
+        their neurons, which are imported by the names of rooms. Files of the package are named from its folder, which
+        lies elsewhere on another machine.
     """
     functions: list[Any] = [experiment.cases, experiment.measure, experiment.validate]
     found = set()
@@ -101,6 +103,8 @@ def homes(experiment: Experiment) -> tuple[Path, ...]:
         elif inspect.isfunction(function):
             file = Path(inspect.getfile(function)).resolve()
             found.add(file.relative_to(_PACKAGE) if file.is_relative_to(_PACKAGE) else file)
+    if experiment.mechanism in rooms.CHAPTERS:
+        found |= {Path("neurons", "controls.py"), *(Path(room, "neuron.py") for room in rooms.ROOMS)}
     return tuple(sorted(found))
 
 

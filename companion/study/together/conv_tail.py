@@ -30,14 +30,13 @@ from typing import Any
 import torch
 
 from companion import count
-from companion.study.datasets import frequent_and_rare, random_crop_and_mirror
+from companion.study.datasets import frequent_and_rare
 from companion.study.experiments import Case, Experiment, Job, Row, grid
-from companion.study.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
+from companion.study.experiments.classification import Fitted, validation_accuracy
 from companion.study.together import experiments as conv
 from companion.study.together.measures import calibration_error, learned
-from companion.study.together.network import front
-from companion.study.together.neurons import build, equal_widths, loss_of
-from companion.study.training import Loss, evaluate, linear, predict, train, warm_up
+from companion.study.together.neurons import loss_of
+from companion.study.training import Loss, evaluate, predict
 
 __all__ = ["EXPERIMENT", "LOSSES", "SMALLEST_DIFFERENCE"]
 
@@ -51,39 +50,9 @@ _NEURONS = ["gelu", "relu", "aglu", "la_silu", "raa", "dnrt"]
 _IMBALANCE = 100
 
 
-def _fit(job: Job) -> Fitted:
-    settings, neuron = settings_of(job), job.case["neuron"]
-    splits = splits_of(job)
-    first = front(splits.train.inputs)
-    splits = splits.to(settings["device"])
-    channels, height, width = splits.train.inputs.shape[1:]
-    shape, classes = (channels, height, width), splits.num_classes
-    widths = equal_widths(neuron, first, shape, classes, settings["widths"])
-    torch.manual_seed(job.seed)
-    model = build(neuron, first, shape, classes, widths).to(settings["device"])
-    fitted = Fitted(model.to(memory_format=torch.channels_last), splits)
-    train(
-        fitted.model,
-        splits.train,
-        epochs=settings["epochs"],
-        learning_rate=job.rate,
-        batch_size=settings["batch_size"],
-        weight_decay=settings["weight_decay"],
-        decay="kernels",
-        momentum=settings["momentum"],
-        nesterov=True,
-        seed=job.seed,
-        augment=partial(random_crop_and_mirror, padding=settings["shift"]),
-        schedule=warm_up(settings["warm_up"], linear),
-        loss=_loss(fitted, job.case["loss"]),
-        precision=settings["precision"],
-        compiled=settings["compiled"],
-    )
-    return fitted
-
-
-def _loss(fitted: Fitted, name: str) -> Loss:
+def _loss(fitted: Fitted, job: Job) -> Loss:
     """One of the two, and ARR's loss where it is attached."""
+    name = job.case["loss"]
     if name not in LOSSES:
         raise ValueError(f"loss is {name!r}; allowed are {', '.join(LOSSES)}")
     loss, splits = loss_of(fitted.model), fitted.splits
@@ -92,6 +61,9 @@ def _loss(fitted: Fitted, name: str) -> Loss:
     # log n_j + z_j, and an ordinary softmax: `companion.study.training.balanced_softmax`
     prior = torch.bincount(splits.train.targets, minlength=splits.num_classes).float().log()
     return lambda logits, targets: loss(logits + prior, targets)
+
+
+_fit = partial(conv.fit, loss=_loss)
 
 
 def _measure(job: Job) -> list[Row]:

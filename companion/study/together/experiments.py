@@ -34,7 +34,7 @@ References
 Jordan (2024), 94% on CIFAR-10 in 3.29 seconds on a single GPU, arXiv:2404.00498.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -47,12 +47,25 @@ from companion.study.experiments.classification import Fitted, settings_of, spli
 from companion.study.together.measures import judged
 from companion.study.together.network import front
 from companion.study.together.neurons import NEURONS, build, equal_widths, loss_of
-from companion.study.training import linear, train, warm_up
+from companion.study.training import Loss, linear, train, warm_up
 
-__all__: list[str] = []
+__all__ = ["fit"]
 
 
-def _fit(job: Job) -> Fitted:
+def _smooth(fitted: Fitted, job: Job) -> Loss:
+    return loss_of(fitted.model, job.settings["label_smoothing"])
+
+
+def fit(job: Job, loss: Callable[[Fitted, Job], Loss] = _smooth) -> Fitted:
+    """Train a network as the job says.
+
+    Parameters
+    ----------
+    job : Job
+        With a preset's settings.
+    loss : callable
+        Takes the network and its data, and the job.
+    """
     settings, neuron = settings_of(job), job.case["neuron"]
     splits = splits_of(job)
     first = front(splits.train.inputs)
@@ -76,7 +89,7 @@ def _fit(job: Job) -> Fitted:
         seed=job.seed,
         augment=partial(random_crop_and_mirror, padding=settings["shift"]),
         schedule=warm_up(settings["warm_up"], linear),
-        loss=loss_of(fitted.model, settings["label_smoothing"]),
+        loss=loss(fitted, job),
         precision=settings["precision"],
         compiled=settings["compiled"],
     )
@@ -84,7 +97,7 @@ def _fit(job: Job) -> Fitted:
 
 
 def _measure(job: Job) -> list[Row]:
-    fitted = _fit(job)
+    fitted = fit(job)
     model, splits = fitted.model, fitted.splits
     cost = count(model, splits.test.inputs.shape[1:])
     return [
@@ -159,7 +172,7 @@ register(
             "full": _FULL,
         },
         cases=_cases,
-        validate=partial(validation_accuracy, _fit),
+        validate=partial(validation_accuracy, fit),
         measure=_measure,
         columns=(
             "accuracy",

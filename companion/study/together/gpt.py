@@ -42,14 +42,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from companion import AGLU, RAA, LAHardSiLU, LASiLU, count
+from companion import AGLU, count
 from companion.study.datasets import Part
 from companion.study.experiments import Case, Experiment, Job, Row, grid
 from companion.study.experiments.classification import settings_of
 from companion.study.together import neurons
 from companion.study.together.measures import learned
-from companion.study.together.neurons import Neuron
-from companion.study.together.sizes import equal_widths
+from companion.study.together.neurons import Neuron, composed, halves, named
+from companion.study.together.sizes import as_wide_as
 from companion.study.together.text import Text, random_windows, shakespeare, successive_windows, syllables
 from companion.study.training import predict, train, warm_up
 
@@ -80,12 +80,12 @@ class SwiGLU(nn.Module):
 
 NEURONS: dict[str, Neuron] = {
     **{name: neurons.NEURONS[name] for name in ("gelu", "relu", "silu", "prelu")},
-    "aglu": Neuron("AGLU", lambda units: AGLU()),
-    "la_silu": Neuron("LA-SiLU, per character", lambda units: LASiLU(dims=-1)),
-    "la_hardsilu": Neuron("LA-HardSiLU, per character", lambda units: LAHardSiLU(dims=-1)),
-    "raa": Neuron("RAA", RAA),
-    "glu": Neuron("z₁·σ(z₂)", lambda units: nn.GLU(dim=-1), arity=2),
-    "swiglu": Neuron("z₁·SiLU(z₂)", lambda units: SwiGLU(), arity=2),
+    "aglu": Neuron("AGLU", lambda: lambda units, dim: AGLU()),
+    "la_silu": composed("la_silu", "LA-SiLU, per character"),
+    "la_hardsilu": composed("la_hardsilu", "LA-HardSiLU, per character"),
+    "raa": neurons.NEURONS["raa"],
+    "glu": halves("z₁·σ(z₂)", nn.GLU),
+    "swiglu": halves("z₁·SiLU(z₂)", SwiGLU),
 }
 """By the name that settings and rows have."""
 
@@ -206,25 +206,17 @@ def build(name: str, characters: int, settings: Mapping[str, Any], units: int) -
     ValueError
         If there is no such neuron, or the arena does not hold it; then the error says why.
     """
-    if name in REFUSED:
-        raise ValueError(f"neuron is {name!r}, which this arena does not hold: {REFUSED[name]}")
-    if name not in NEURONS:
-        raise ValueError(f"neuron is {name!r}; allowed are {', '.join(NEURONS)}")
-    neuron = NEURONS[name]
+    neuron = named(name, NEURONS, REFUSED)
+    place = neuron.places()
     sizes = {key: settings[key] for key in ("context", "width", "heads", "blocks")}
-    return GPT(characters, units=units, activation=neuron.activation, arity=neuron.arity, **sizes)
+    return GPT(characters, units=units, activation=lambda units: place(units, -1), arity=neuron.arity, **sizes)
 
 
 @cache
 def _units(name: str, characters: int, context: int, width: int, heads: int, blocks: int) -> int:
     """The hidden units with which a neuron's network has as many parameters as GELU's with four for each of width."""
     sizes = {"context": context, "width": width, "heads": heads, "blocks": blocks}
-
-    def parameters(name: str, units: int) -> int:
-        with torch.random.fork_rng(devices=[]):
-            return sum(p.numel() for p in build(name, characters, sizes, units).parameters())
-
-    return equal_widths(name, (4 * width,), lambda widths: parameters(name, *widths), parameters("gelu", 4 * width))[0]
+    return as_wide_as(name, (4 * width,), lambda name, widths: build(name, characters, sizes, *widths))[0]
 
 
 @dataclass

@@ -42,8 +42,8 @@ from companion.study.models.initialisation import initialise
 from companion.study.together import neurons
 from companion.study.together.citations import Citations, Rows, load, with_split
 from companion.study.together.measures import calibration_error, learned
-from companion.study.together.neurons import loss_of
-from companion.study.together.sizes import equal_widths
+from companion.study.together.neurons import loss_of, named
+from companion.study.together.sizes import as_wide_as
 from companion.study.training import constant, predict, train
 
 __all__ = ["EXPERIMENT", "NEURONS", "REFUSED", "SMALLEST_DIFFERENCE", "GraphNetwork", "build", "neighbours"]
@@ -190,25 +190,17 @@ def build(name: str, citations: Citations, kind: str, units: int) -> nn.Module:
     ValueError
         If there is no such neuron, or the arena does not hold it; then the error says why.
     """
-    if name in REFUSED:
-        raise ValueError(f"neuron is {name!r}, which this arena does not hold: {REFUSED[name]}")
-    if name not in NEURONS:
-        raise ValueError(f"neuron is {name!r}; allowed are {', '.join(NEURONS)}")
-    neuron = NEURONS[name]
-    model = GraphNetwork(citations, kind, units, neuron.activation)
-    if neuron.arr:
-        attach_arr(model, "responses", citations.num_classes, torch.arange(2), weight=neuron.arr)
+    neuron = named(name, NEURONS, REFUSED)
+    place = neuron.places()
+    model = GraphNetwork(citations, kind, units, lambda units: place(units, 1))
+    if neuron.then:  # ARR: of the papers that are asked for alone
+        attach_arr(model, "responses", citations.num_classes, torch.arange(2))
     return model
 
 
 def _units(name: str, citations: Citations, kind: str, profile: int) -> int:
     """The units with which a neuron's network has as many parameters as GELU's with those of the profile."""
-
-    def parameters(name: str, units: int) -> int:
-        with torch.random.fork_rng(devices=[]):
-            return sum(p.numel() for p in build(name, citations, kind, units).parameters())
-
-    return equal_widths(name, (profile,), lambda widths: parameters(name, *widths), parameters("gelu", profile))[0]
+    return as_wide_as(name, (profile,), lambda name, widths: build(name, citations, kind, *widths))[0]
 
 
 def _fit(job: Job) -> tuple[nn.Module, Citations]:

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from companion import MultiArgument, attach_arr, count
+from companion import count
 from companion.study.datasets import channel_statistics
 from companion.study.experiments import Case, Experiment, Job, Row, grid
 from companion.study.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
@@ -47,11 +47,11 @@ from companion.study.models import Standardise
 from companion.study.models.initialisation import initialise
 from companion.study.together import neurons
 from companion.study.together.measures import calibration_error, last_features, learned, neural_collapse, noises
-from companion.study.together.neurons import Neuron, loss_of
-from companion.study.together.sizes import equal_widths
+from companion.study.together.neurons import Neuron, composed, loss_of, named
+from companion.study.together.sizes import as_wide_as
 from companion.study.training import linear, predict, train, warm_up
 
-__all__ = ["EXPERIMENT", "NEURONS", "SMALLEST_DIFFERENCE", "ArenaMLP", "build"]
+__all__ = ["EXPERIMENT", "NEURONS", "SMALLEST_DIFFERENCE", "ArenaMLP", "build", "cases", "fit", "measured"]
 
 SMALLEST_DIFFERENCE = 0.002
 """Of accuracies: a fifteenth of the three per cent that such a network gets wrong. Smaller ones do not matter."""
@@ -61,14 +61,10 @@ LAYERS = 3
 
 Shape = tuple[int, int, int]
 
-# Learned functions, by how many arguments they have.
-_LEARNED = {"one_argument": 1, "two_arguments": 2}
-
 NEURONS: dict[str, Neuron] = {
     # in one layer alone is how a network of convolutions can afford it
     **{name: neuron for name, neuron in neurons.NEURONS.items() if name != "two_arguments_last"},
-    "one_argument": Neuron("one argument, learned", lambda units: MultiArgument(1, dim=1)),
-    "two_arguments": Neuron("two arguments, learned", lambda units: MultiArgument(2, dim=1), arity=2),
+    **{name: composed(name) for name in ("one_argument", "two_arguments")},
 }
 """By the name that settings and rows have."""
 
@@ -126,6 +122,10 @@ class ArenaMLP(nn.Module):
         return logits
 
 
+#: Neuron, first layer, shape, classes and widths → the network.
+Build = Callable[[str, nn.Module, Shape, int, Sequence[int]], nn.Module]
+
+
 def build(name: str, front: nn.Module, shape: Shape, num_classes: int, widths: Sequence[int]) -> nn.Module:
     """Return the arena's network of some widths around a neuron.
 
@@ -152,42 +152,37 @@ def build(name: str, front: nn.Module, shape: Shape, num_classes: int, widths: S
     ValueError
         If there is no such neuron.
     """
-    if name not in NEURONS:
-        raise ValueError(f"neuron is {name!r}; allowed are {', '.join(NEURONS)}")
-    neuron, activation = NEURONS[name], NEURONS[name].activation
-    if name in _LEARNED:
-        shared = activation(max(widths))
-        activation = lambda units: shared  # noqa: E731
+    neuron = named(name, NEURONS)
+    place = neuron.places()
     channels, height, width = shape
-    model: nn.Module = ArenaMLP(front, channels * height * width, num_classes, widths, activation, neuron.arity)
-    if neuron.convert is not None:
-        model = neuron.convert(model, torch.zeros(1, *shape))
-    if neuron.arr:
-        attach_arr(model, "activations.*", num_classes, shape, weight=neuron.arr)
-    return model
+    model = ArenaMLP(front, channels * height * width, num_classes, widths, lambda units: place(units, 1), neuron.arity)
+    return neuron.enter(model, shape, num_classes)
 
 
 @cache
-def _widths(name: str, shape: Shape, num_classes: int, profile: tuple[int, ...]) -> tuple[int, ...]:
-    """The widths with which a neuron's network has as many parameters as GELU's with those of the profile."""
-
-    def parameters(name: str, widths: Sequence[int]) -> int:
-        with torch.random.fork_rng(devices=[]):
-            return sum(p.numel() for p in build(name, nn.Identity(), shape, num_classes, widths).parameters())
-
-    return equal_widths(name, profile, partial(parameters, name), parameters("gelu", profile))
+def _widths(build: Build, name: str, shape: Shape, num_classes: int, profile: tuple[int, ...]) -> tuple[int, ...]:
+    return as_wide_as(name, profile, lambda name, widths: build(name, nn.Identity(), shape, num_classes, widths))
 
 
-def _fit(job: Job) -> Fitted:
+def fit(job: Job, build: Build = build) -> Fitted:
+    """Train a network as the job says.
+
+    Parameters
+    ----------
+    job : Job
+        With a preset's settings; without "device", "precision" and "compiled" a CPU computes, in float32.
+    build : callable
+        As `build`: makes the network.
+    """
     settings, neuron = settings_of(job), job.case["neuron"]
-    splits = splits_of(job)
+    splits, device = splits_of(job), settings.get("device", "cpu")
     front = Standardise(*channel_statistics(splits.train))
-    splits = splits.to(settings["device"])
+    splits = splits.to(device)
     channels, height, width = splits.train.inputs.shape[1:]
     shape, classes = (channels, height, width), splits.num_classes
-    widths = _widths(neuron, shape, classes, tuple(settings["widths"]))
+    widths = _widths(build, neuron, shape, classes, tuple(settings["widths"]))
     torch.manual_seed(job.seed)
-    model = build(neuron, front, shape, classes, widths).to(settings["device"])
+    model = build(neuron, front, shape, classes, widths).to(device)
     train(
         model,
         splits.train,
@@ -200,34 +195,37 @@ def _fit(job: Job) -> Fitted:
         schedule=warm_up(settings["warm_up"], linear),
         loss=loss_of(model),
         optimiser="adamw",
-        precision=settings["precision"],
-        compiled=settings["compiled"],
+        precision=settings.get("precision", "float32"),
+        compiled=settings.get("compiled", False),
     )
     return Fitted(model, splits)
 
 
-def _measure(job: Job) -> list[Row]:
-    fitted = _fit(job)
-    model, (training, test) = fitted.model, (fitted.splits.train, fitted.splits.test)
+def measured(fitted: Fitted, job: Job) -> Row:
+    """Return what is measured of a network on the test images, and what it learned and costs."""
+    model, test = fitted.model, fitted.splits.test
     logits = predict(model, test.inputs)
-    features, _ = last_features(model, training.inputs)
     noisy = test.subset(torch.arange(min(job.settings["noisy"], len(test)), device=test.targets.device))
     cost = count(model, test.inputs.shape[1:])
-    return [
-        {
-            "accuracy": float((logits.argmax(1) == test.targets).double().mean()),
-            "loss": float(F.cross_entropy(logits, test.targets)),
-            "calibration_error": calibration_error(logits, test.targets),
-            "collapse": neural_collapse(features, training.targets),
-            **noises(model, noisy, job.seed),
-            **learned(model),
-            "parameters": cost.parameters,
-            "flops": cost.flops,
-        }
-    ]
+    return {
+        "accuracy": float((logits.argmax(1) == test.targets).double().mean()),
+        "loss": float(F.cross_entropy(logits, test.targets)),
+        "calibration_error": calibration_error(logits, test.targets),
+        **noises(model, noisy, job.seed),
+        **learned(model),
+        "parameters": cost.parameters,
+        "flops": cost.flops,
+    }
 
 
-def _cases(settings: Mapping[str, Any]) -> list[Case]:
+def _measure(job: Job) -> list[Row]:
+    fitted = fit(job)
+    training = fitted.splits.train
+    features, _ = last_features(fitted.model, training.inputs)
+    return [measured(fitted, job) | {"collapse": neural_collapse(features, training.targets)}]
+
+
+def cases(settings: Mapping[str, Any]) -> list[Case]:
     return grid(neuron=settings["competitors"])
 
 
@@ -284,8 +282,8 @@ EXPERIMENT = Experiment(
         "laptop": _LAPTOP,
         "full": _FULL,
     },
-    cases=_cases,
-    validate=partial(validation_accuracy, _fit),
+    cases=cases,
+    validate=partial(validation_accuracy, fit),
     measure=_measure,
     columns=(
         "accuracy",
@@ -297,6 +295,6 @@ EXPERIMENT = Experiment(
         "parameters",
         "flops",
     ),
-    # One noisy image of 100.
-    tolerance=0.011,
+    # One noisy image of 100; and how far two arguments collapse differs by 0.013 between two processors.
+    tolerance=0.02,
 )

@@ -1,28 +1,30 @@
 """The neurons that meet in the convolutional arena, each with how it enters, and the widths that make them equal.
 
-A neuron enters in one or more of four ways. An *activation* stands in every layer, or in some. One of several arguments
-has as many maps before it for each of its units. A *conversion* takes the network with ReLU and moves the activations
-(DAC, multi-bias). And ARR is attached to what all activations give, averaged over the pixels.
+They are those that the library declares (`companion.neurons`), alone or composed. The network is built around what
+activates its units, which stands in every layer, or in some; of several arguments, it has as many maps before it for
+each of its units. The others enter the network then: DAC and multi-bias move the activations, and ARR is attached to
+what all activations give, averaged over the pixels.
 
-Control neurons are torch's own, and what a neuron of two arguments is compared with: z₁·σ(z₂) and max(z₁, z₂).
+The library's GLU and maxout take the arguments of a unit from neighbours, as the learned function does; here they take
+two halves of the maps, as torch has it, and so the committed results.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from companion import AGLU, RAA, LAHardSiLU, LASiLU, MultiArgument, attach_arr, to_dac, to_multibias
-from companion.baselines import PReLU
+from companion import neurons
 from companion.dnrt.attachment import AttachedARR
-from companion.study.together import sizes
+from companion.rehearsal import Example
 from companion.study.together.network import LAYERS, ArenaCNN
+from companion.study.together.sizes import as_wide_as
 from companion.study.training import Loss
 
-__all__ = ["NEURONS", "Maxout", "Neuron", "build", "equal_widths", "loss_of"]
+__all__ = ["NEURONS", "Maxout", "Neuron", "build", "composed", "equal_widths", "halves", "loss_of", "named"]
 
 Shape = tuple[int, int, int]
 
@@ -48,66 +50,94 @@ class Maxout(nn.Module):
 
 @dataclass(frozen=True)
 class Neuron:
-    """How a neuron enters the network of an arena.
+    """What an arena's network is built around, and what enters it then.
 
     Parameters
     ----------
     label : str
         As tables and figures call it.
-    activation : callable
-        Takes the number of units of a layer and returns a new module.
+    places : callable
+        Returns, for one network, what makes the activation of a layer, told its units and their dimension.
     arity : int
-        Arguments of a unit: so many maps of the convolution make one.
+        Arguments of a unit: so many weighted sums make one.
     layers : tuple of int
-        Where the activation stands; elsewhere there is GELU.
-    convert : callable, optional
-        Takes the network and an example, and returns the one to train.
-    arr : float
-        The weight λ of ARR's loss; 0: there is none.
+        Where the activation stands in the convolutional arena; elsewhere there is GELU.
+    then : tuple of companion.neurons.Neuron
+        What enters the network.
     """
 
     label: str
-    activation: Callable[[int], nn.Module]
+    places: Callable[[], Callable[[int, int], nn.Module]]
     arity: int = 1
     layers: tuple[int, ...] = tuple(range(LAYERS))
-    convert: Callable[[nn.Module, Tensor], nn.Module] | None = None
-    arr: float = 0.0
+    then: tuple[neurons.Neuron, ...] = ()
+
+    def enter(self, model: nn.Module, example: Example, num_classes: int) -> nn.Module:
+        """Return the network, which was built around the activation, with what enters it."""
+        for each in self.then:
+            model = each.enter(model, example, num_classes)
+        return model
 
 
-def _plain(activation: Callable[[], nn.Module]) -> Callable[[int], nn.Module]:
-    """For an activation that does not ask for the number of units."""
-    return lambda units: activation()
+def composed(names: str, label: str = "") -> Neuron:
+    """Return neurons of the library as an arena has them.
+
+    Parameters
+    ----------
+    names : str
+        As `companion.rethink` takes them, what activates units first: "gelu", "raa+arr".
+    label : str
+        Empty: their titles.
+    """
+    unit, *then = (neurons.declared()[name] for name in names.split("+"))
+    label = label or " + ".join(each.title for each in (unit, *then))
+    return Neuron(label, unit.places, unit.arity, then=tuple(then))
 
 
-# The paper's value for what it does not tune (appendix A.2).
-_ARR_WEIGHT = 1.0
+def halves(label: str, make: Callable[[], nn.Module]) -> Neuron:
+    """Return a neuron of two arguments that are two halves of the layer before it."""
+    return Neuron(label, lambda: lambda units, dim: make(), arity=2)
 
-_GELU, _RELU, _RAA = _plain(nn.GELU), _plain(nn.ReLU), partial(RAA, dim=1)
+
+_ALONE = ("gelu", "relu", "silu", "mish", "prelu", "aglu", "la_silu", "la_hardsilu", "raa")
 
 NEURONS: dict[str, Neuron] = {
-    "gelu": Neuron("GELU", _GELU),
-    "relu": Neuron("ReLU", _RELU),
-    "silu": Neuron("SiLU", _plain(nn.SiLU)),
-    "mish": Neuron("Mish", _plain(nn.Mish)),
-    "prelu": Neuron("PReLU", _plain(PReLU)),
-    "aglu": Neuron("AGLU", _plain(partial(AGLU, init="aglu"))),
-    "la_silu": Neuron("LA-SiLU", _plain(LASiLU)),
-    "la_hardsilu": Neuron("LA-HardSiLU", _plain(LAHardSiLU)),
-    "raa": Neuron("RAA", _RAA),
-    "arr": Neuron("GELU + ARR", _GELU, arr=_ARR_WEIGHT),
-    "dnrt": Neuron("DNRT (RAA + ARR)", _RAA, arr=_ARR_WEIGHT),
-    "dac": Neuron("DAC", _RELU, convert=to_dac),
-    "multibias": Neuron("multi-bias, 2 copies", _RELU, convert=lambda model, example: to_multibias(model, 2, example)),
-    "glu": Neuron("z₁·σ(z₂)", _plain(partial(nn.GLU, dim=1)), arity=2),
-    "maxout": Neuron("max(z₁, z₂)", _plain(Maxout), arity=2),
-    "two_arguments_last": Neuron(
-        "two arguments, learned, in the last layer alone",
-        _plain(partial(MultiArgument, 2, dim=1)),
-        arity=2,
-        layers=(LAYERS - 1,),
+    **{name: composed(name) for name in _ALONE},
+    "arr": composed("gelu+arr"),
+    "dnrt": composed("raa+arr", "DNRT (RAA + ARR)"),
+    "dac": composed("relu+dac", "DAC"),
+    "multibias": composed("relu+multibias", "multi-bias, 2 copies"),
+    "glu": halves("z₁·σ(z₂)", partial(nn.GLU, dim=1)),
+    "maxout": halves("max(z₁, z₂)", Maxout),
+    "two_arguments_last": replace(
+        composed("two_arguments", "two arguments, learned, in the last layer alone"), layers=(LAYERS - 1,)
     ),
 }
 """By the name that settings and rows have."""
+
+
+def named(name: str, known: Mapping[str, Neuron] = NEURONS, refused: Mapping[str, str] | None = None) -> Neuron:
+    """Return a neuron of an arena by its name.
+
+    Parameters
+    ----------
+    name : str
+        Of the neuron.
+    known : mapping
+        The arena's.
+    refused : mapping, optional
+        Those that it does not hold, and why.
+
+    Raises
+    ------
+    ValueError
+        If there is no such neuron, or the arena does not hold it; then the error says why.
+    """
+    if refused and name in refused:
+        raise ValueError(f"neuron is {name!r}, which this arena does not hold: {refused[name]}")
+    if name not in known:
+        raise ValueError(f"neuron is {name!r}; allowed are {', '.join(known)}")
+    return known[name]
 
 
 def build(name: str, front: nn.Module, shape: Shape, num_classes: int, widths: Sequence[int]) -> nn.Module:
@@ -136,32 +166,20 @@ def build(name: str, front: nn.Module, shape: Shape, num_classes: int, widths: S
     ValueError
         If there is no such neuron.
     """
-    if name not in NEURONS:
-        raise ValueError(f"neuron is {name!r}; allowed are {', '.join(NEURONS)}")
-    neuron = NEURONS[name]
-    example = torch.zeros(1, *shape)
-    inner = tuple(front(example).shape[1:])
+    neuron = named(name)
+    inner = tuple(front(torch.zeros(1, *shape)).shape[1:])
 
     def activation(layer: int, units: int) -> nn.Module:
-        return neuron.activation(units) if layer in neuron.layers else nn.GELU()
+        return neuron.places()(units, 1) if layer in neuron.layers else nn.GELU()
 
     arities = [neuron.arity if layer in neuron.layers else 1 for layer in range(LAYERS)]
-    model: nn.Module = ArenaCNN(front, inner, num_classes, widths, activation, arities)
-    if neuron.convert is not None:
-        model = neuron.convert(model, example)
-    if neuron.arr:
-        attach_arr(model, "activations.*", num_classes, shape, weight=neuron.arr)
-    return model
+    return neuron.enter(ArenaCNN(front, inner, num_classes, widths, activation, arities), shape, num_classes)
 
 
 def equal_widths(
     name: str, front: nn.Module, shape: Shape, num_classes: int, profile: Sequence[int], reference: str = "gelu"
 ) -> tuple[int, ...]:
-    """Return the widths with which a neuron's network has as many parameters as the reference's, within one per cent.
-
-    Those of the profile, if they have: networks of equal widths begin with equal weights. Otherwise all widths are
-    those of the profile times one number, rounded, and of these and their neighbours, one unit more or fewer in each
-    block, those that come closest.
+    """Return the widths with which a neuron's network has as many parameters as the reference's, see `as_wide_as`.
 
     Parameters
     ----------
@@ -178,18 +196,8 @@ def equal_widths(
     -------
     tuple of int
         One a block.
-
-    Raises
-    ------
-    ValueError
-        If there is no such neuron, or no widths come within one per cent.
     """
-
-    def parameters(name: str, widths: Sequence[int]) -> int:
-        with torch.random.fork_rng(devices=[]):
-            return sum(p.numel() for p in build(name, front, shape, num_classes, widths).parameters())
-
-    return sizes.equal_widths(name, profile, partial(parameters, name), parameters(reference, profile))
+    return as_wide_as(name, profile, lambda name, widths: build(name, front, shape, num_classes, widths), reference)
 
 
 def loss_of(model: nn.Module, label_smoothing: float = 0.0) -> Loss:

@@ -20,25 +20,17 @@ seeds of RAA, ARR, both and neither: an interaction varies more from seed to see
 it, tuning and fifteen seeds, an hour and a half.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
-from torch.nn import functional as F
 
-from companion import count, rethink
-from companion.study.datasets import channel_statistics
-from companion.study.experiments import Case, Experiment, Job, Row, grid
-from companion.study.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
-from companion.study.models import Standardise
+from companion import rethink
+from companion.study.experiments import Experiment, Job, Row
+from companion.study.experiments.classification import validation_accuracy
 from companion.study.together import mlp
-from companion.study.together.measures import calibration_error, learned, noises
 from companion.study.together.mlp import SMALLEST_DIFFERENCE, ArenaMLP
-from companion.study.together.neurons import loss_of
-from companion.study.together.sizes import equal_widths
-from companion.study.training import linear, predict, train, warm_up
 
 __all__ = ["EXPERIMENT", "NEURONS", "PAIRS", "REFUSED", "SMALLEST_DIFFERENCE", "alone", "build"]
 
@@ -114,62 +106,11 @@ def build(name: str, front: nn.Module, shape: Shape, num_classes: int, widths: S
     return rethink(plain, name, shape, num_classes)
 
 
-@cache
-def _widths(name: str, shape: Shape, num_classes: int, profile: tuple[int, ...]) -> tuple[int, ...]:
-    """The widths with which a network has as many parameters as GELU's with those of the profile."""
-
-    def parameters(name: str, widths: Sequence[int]) -> int:
-        with torch.random.fork_rng(devices=[]):
-            return sum(p.numel() for p in build(name, nn.Identity(), shape, num_classes, widths).parameters())
-
-    return equal_widths(name, profile, partial(parameters, name), parameters("gelu", profile))
-
-
-def _fit(job: Job) -> Fitted:
-    settings, name = settings_of(job), job.case["neuron"]
-    splits = splits_of(job)
-    front = Standardise(*channel_statistics(splits.train))
-    channels, height, width = splits.train.inputs.shape[1:]
-    shape, classes = (channels, height, width), splits.num_classes
-    widths = _widths(name, shape, classes, tuple(settings["widths"]))
-    torch.manual_seed(job.seed)
-    model = build(name, front, shape, classes, widths)
-    train(
-        model,
-        splits.train,
-        epochs=settings["epochs"],
-        learning_rate=job.rate,
-        batch_size=settings["batch_size"],
-        weight_decay=settings["weight_decay"],
-        decay="kernels",
-        seed=job.seed,
-        schedule=warm_up(settings["warm_up"], linear),
-        loss=loss_of(model),
-        optimiser="adamw",
-    )
-    return Fitted(model, splits)
+_fit = partial(mlp.fit, build=build)
 
 
 def _measure(job: Job) -> list[Row]:
-    fitted = _fit(job)
-    model, test = fitted.model, fitted.splits.test
-    logits = predict(model, test.inputs)
-    cost = count(model, test.inputs.shape[1:])
-    return [
-        {
-            "accuracy": float((logits.argmax(1) == test.targets).double().mean()),
-            "loss": float(F.cross_entropy(logits, test.targets)),
-            "calibration_error": calibration_error(logits, test.targets),
-            **noises(model, test.subset(torch.arange(min(job.settings["noisy"], len(test)))), job.seed),
-            **learned(model),
-            "parameters": cost.parameters,
-            "flops": cost.flops,
-        }
-    ]
-
-
-def _cases(settings: Mapping[str, Any]) -> list[Case]:
-    return grid(neuron=settings["competitors"])
+    return [mlp.measured(_fit(job), job)]
 
 
 def _like(preset: str, **changes: object) -> dict[str, Any]:
@@ -189,7 +130,7 @@ EXPERIMENT = Experiment(
         "pilot": {**_LAPTOP, "seeds": 5, "competitors": [*alone("raa+arr"), "raa+arr"]},
         "laptop": _LAPTOP,
     },
-    cases=_cases,
+    cases=mlp.cases,
     validate=partial(validation_accuracy, _fit),
     measure=_measure,
     columns=("accuracy", "loss", "calibration_error", "accuracy_std_0.3", "accuracy_mean_0.4", "parameters", "flops"),

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Sequence
 from itertools import product
 
-__all__ = ["TOLERANCE", "equal_widths"]
+import torch
+from torch import nn
+
+__all__ = ["TOLERANCE", "as_wide_as", "equal_widths"]
 
 TOLERANCE = 0.01
 """The share by which numbers of parameters may differ and still be called equal."""
@@ -61,6 +64,41 @@ def equal_widths(
             "for; allowed is a difference of one per cent, so a wider profile"
         )
     return closest
+
+
+def as_wide_as(
+    name: str, profile: Sequence[int], build: Callable[[str, Sequence[int]], nn.Module], reference: str = "gelu"
+) -> tuple[int, ...]:
+    """Return the widths with which a neuron's network has as many parameters as the reference's: see `equal_widths`.
+
+    Parameters
+    ----------
+    name : str
+        Of the neuron.
+    profile : sequence of int
+        The reference's widths.
+    build : callable
+        Takes the name of a neuron and widths, and returns the network. What it draws is not drawn from torch's global
+        generator.
+    reference : str
+        The neuron to be equal to.
+
+    Returns
+    -------
+    tuple of int
+        One for each of the profile's.
+
+    Raises
+    ------
+    ValueError
+        If no widths come within one per cent.
+    """
+
+    def parameters(name: str, widths: Sequence[int]) -> int:
+        with torch.random.fork_rng(devices=[]):
+            return sum(p.numel() for p in build(name, widths).parameters())
+
+    return equal_widths(name, profile, lambda widths: parameters(name, widths), parameters(reference, profile))
 
 
 def _near(found: int, budget: int) -> bool:

@@ -172,9 +172,9 @@ def test_every_experiments_code_is_its_own_room_and_the_floor(experiment):
     room = experiment.mechanism
     together = room in rooms.CHAPTERS
     if together:
-        # an arena is a module of its chapter, and holds the neurons that it can
+        # an arena is a module of its chapter, and lets the neurons of all rooms enter
         assert any(name.startswith(f"study/{room}/") for name in names)
-        assert any(name.endswith("/op.py") for name in names)
+        assert {f"{each}/{file}.py" for each in rooms.ROOMS for file in ("neuron", "op")} <= names
     else:
         assert {f"{room}/study/experiments.py", f"{room}/op.py"} <= names
     assert {"study/training.py", "study/datasets.py"} <= names

@@ -44,7 +44,7 @@ def test_six_neurons_meet_each_loss():
 @pytest.mark.parametrize("neuron", ["gelu", "dnrt"])
 def test_network_and_recipe_are_those_of_the_convolutional_arena(neuron):
     job = job_of({"neuron": neuron, "loss": "cross-entropy"}, label_smoothing=0.0)
-    here, there = conv_tail._fit(job).model.state_dict(), experiments._fit(job).model.state_dict()
+    here, there = conv_tail._fit(job).model.state_dict(), experiments.fit(job).model.state_dict()
     assert here.keys() == there.keys()
     assert [name for name in here if not torch.equal(here[name], there[name])] == []
 

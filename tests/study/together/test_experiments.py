@@ -49,13 +49,13 @@ def test_tuning_and_evaluation_see_the_data_that_the_protocol_says():
     sizes = {}
     for stage in ("tuning", "evaluation"):
         job = job_of("laptop", stage, "gelu", dataset="digits", epochs=1, tuning={"epochs": 1, "validation": 0.1})
-        splits = experiments._fit(job).splits
+        splits = experiments.fit(job).splits
         sizes[stage] = len(splits.train), len(splits.validation)
     assert sizes == {"tuning": (1212, 135), "evaluation": (1347, 0)}
 
 
 def test_the_network_is_channels_last_and_learns():
-    fitted = experiments._fit(job_of("smoke", "evaluation", "relu", rate=0.1, epochs=3, train_size=1300))
+    fitted = experiments.fit(job_of("smoke", "evaluation", "relu", rate=0.1, epochs=3, train_size=1300))
     assert all(p.is_contiguous(memory_format=torch.channels_last) for p in fitted.model.parameters() if p.ndim == 4)
     assert evaluate(fitted.model, fitted.splits.test).accuracy > 0.5
 
@@ -74,6 +74,6 @@ def test_the_presets_differ_in_size_alone():
 @pytest.mark.parametrize("neuron", ["la_silu", "aglu", "dnrt", "dac", "multibias", "two_arguments_last"])
 def test_the_full_preset_compiles_every_neuron_in_one_graph(neuron):
     changes = {"dataset": "digits", "widths": [16, 32, 32], "train_size": 130, "epochs": 1, "batch_size": 64}
-    fitted = experiments._fit(job_of("full", "evaluation", neuron, device="cpu", **changes))
+    fitted = experiments.fit(job_of("full", "evaluation", neuron, device="cpu", **changes))
     assert all(parameter.isfinite().all() for parameter in fitted.model.parameters())
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

@@ -70,7 +70,7 @@ def test_two_arguments_begin_as_there_with_other_numbers():
 @pytest.mark.parametrize("neuron", ["gelu", "raa+arr"])
 def test_the_recipe_is_that_of_the_perceptrons_arena(neuron):
     here = pairs._fit(job_of("together-pairs", "smoke", neuron)).model.state_dict()
-    there = mlp._fit(job_of("together-mlp", "smoke", SINGLE[neuron])).model.state_dict()
+    there = mlp.fit(job_of("together-mlp", "smoke", SINGLE[neuron])).model.state_dict()
     assert [key for key in there if not torch.equal(here[key], there[key])] == []
 
 
@@ -101,7 +101,7 @@ def test_what_a_pair_is_compared_with_is_there():
 # ARR has no parameter: what is alone in a pair is as wide as the pair.
 @together("name", PAIRS)
 def test_every_network_has_as_many_parameters_as_gelus(name):
-    widths = pairs._widths(name, SHAPE, CLASSES, (64, 64, 64))
+    widths = mlp._widths(build, name, SHAPE, CLASSES, (64, 64, 64))
     own, base = count(network(name, widths), SHAPE), count(network("gelu", (64, 64, 64)), SHAPE)
     assert abs(own.parameters - base.parameters) <= 0.01 * base.parameters
     assert own.unknown == ()
@@ -128,7 +128,7 @@ def test_arr_is_part_of_the_loss(name):
 def test_looking_for_widths_draws_nothing():
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    pairs._widths("la_silu+arr", SHAPE, CLASSES, (48, 48, 48))
+    mlp._widths(build, "la_silu+arr", SHAPE, CLASSES, (48, 48, 48))
     assert torch.equal(torch.get_rng_state(), before)
 
 
