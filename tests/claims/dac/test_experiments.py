@@ -258,7 +258,7 @@ def test_cifar_mba():
 @fatal(
     "dac-experiment-efficient",
     "Spending parameters on biases can raise a trained network's accuracy more than spending them on weights.",
-    "Title, Sections 1 and 7",
+    "The title, Sections 1 and 7",
     turned_by=arena.raised("dac"),
 )
 def test_efficient():
