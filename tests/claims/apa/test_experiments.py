@@ -8,6 +8,9 @@ A choice of ours that turns a verdict is a comparison of its own. So AGLU is com
 tuning chose and at one rate for all; and logits over the images of other classes and over all images. The paper takes
 all, but of its 1203 or 1000 classes the class's own hardly count; of ten they are a tenth of the sample and make a
 second hump.
+
+The arena (`tests.claims.arena`) is judged since its accuracies are known: for balanced data, for what an exchange of
+ReLU costs, and for the shapes that were learned. It has no long tail, no attention and no APA at an output.
 """
 
 from __future__ import annotations
@@ -18,14 +21,18 @@ from typing import Any
 
 from companion.study import results
 from companion.study.analysis import Comparison, compare, family
-from tests.claims.apa.facts import matters, series
+from companion.study.together.mlp import SMALLEST_DIFFERENCE
+from tests.claims import arena
+from tests.claims.apa.facts import aglu, detail, grid, matters, series
 from tests.claims.form import (
     Effect,
+    Outcome,
     Verdict,
     both,
     effect,
     enumerated,
     no_result,
+    no_worse,
     not_tested,
     powered,
     rows,
@@ -55,7 +62,8 @@ Gains = Mapping[str, Sequence[tuple[float, float]]]
 """The paper's accuracies with another activation and with AGLU in its place, by the other's name."""
 
 
-def against(gains: Gains, imbalance: float, measure: str) -> Verdict:
+def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) -> Verdict:
+    """AGLU with others on digits; and where it has ``met`` them, in the arena, too."""
     tuned, every = run_of("apa-digits"), run_of("apa-digits-rates")
     if tuned is None or every is None:
         return no_result("apa-digits" if tuned is None else "apa-digits-rates")
@@ -76,12 +84,15 @@ def against(gains: Gains, imbalance: float, measure: str) -> Verdict:
         return enumerated([with_interval(each.shown, 1) for each in of])
 
     effects, level = compared(tuned.rows), compared(where(every.rows, learning_rate=ALIKE))
-    judged = [each.outcome for each in (*effects, *level)]
+    others = arena.of_errors("aglu", [*claimed], [*claimed.values()]) if met else []
+    judged = [each.outcome for each in (*effects, *level, *others)]
     on = "the rare classes of digits" if measure == "few_accuracy" else "digits"
     counts = f"; clearly above zero in {judged.count('for')}, below in {judged.count('against')} of {len(judged)}"
+    alike = enumerated([f"{each.shown.mean:+.1f}" for each in level]) if met else listed(level)
+    also = f"; in the arena {listed(others)} %" if met else f" for all{counts if len(gains) > 2 else ''}"
     return tuned.judge(
         f"On {on} AGLU takes {listed(effects)} % off the errors of {enumerated([*gains])} at tuned rates, "
-        f"{listed(level)} % at {ALIKE:g} for all{counts if len(gains) > 2 else ''}.",
+        f"{alike} % at {ALIKE:g}{also}.",
         judged,
         power=powered(effects, "% of the errors"),
         undecided=tuned.with_more_seeds(effects),
@@ -109,7 +120,49 @@ def test_aglu_balanced():
         "ReLU": [(top1["ResNet50"], top1["ResNet50 AGLU"])],
         "GELU": [(top1[name], top1[f"{name} AGLU"]) for name in ("ViT-S", "ViT-B")],
     }
-    return against(gains, 1, "test_accuracy")
+    return against(gains, 1, "test_accuracy", met=True)
+
+
+HALF_A_POINT = 0.005
+"""The loss that we allow on digits; the arena has a smaller one, written down before it ran."""
+
+
+@matters(
+    "apa-experiment-direct",
+    "AGLU can directly replace ReLU: simply put in its place, it costs no accuracy.",
+    "Sections I and V-B",
+    turned_by=both(
+        rows(
+            "apa-digits-rates",
+            lambda row: row | {"test_accuracy": row["test_accuracy"] - 0.5 * (row["activation"] == "aglu")},
+        ),
+        arena.raised("aglu", by=-0.5),
+    ),
+)
+def test_direct():
+    """At the learning rate that was tuned for ReLU."""
+    tuned, every = run_of("apa-digits"), run_of("apa-digits-rates")
+    if tuned is None or every is None:
+        return no_result("apa-digits-rates")
+    found: list[Comparison[Any]] = []
+    for chosen in where(tuned.chosen, activation="relu"):
+        at = where(every.rows, imbalance=chosen["imbalance"], learning_rate=chosen["learning_rate"])
+        pair = [row for row in at if row["activation"] in ("relu", "aglu")]
+        found += compare(pair, factor="activation", reference="relu", measure="test_accuracy")
+    rates = {case["learning_rate"] for case in arena.arena().chosen if case["neuron"] in ("relu", "aglu")}
+    assert len(rates) == 1
+    [met] = arena.meeting("aglu", ["relu"])
+    outcomes: list[Outcome] = [*(no_worse(each, HALF_A_POINT) for each in found), no_worse(met, SMALLEST_DIFFERENCE)]
+    shown = enumerated([with_interval(each.difference, 2, 100) for each in found])
+    effects = [effect(each, 100 * HALF_A_POINT, sign=-1, scale=100) for each in found]
+    return tuned.judge(
+        f"At ReLU's best rate AGLU's accuracy differs by {shown} points on digits (balanced, imbalances 10 and 100), "
+        f"and by {with_interval(met.difference, 2, 100)} in the arena.",
+        outcomes,
+        power=f"A loss of {100 * HALF_A_POINT:g} points on digits and of {100 * SMALLEST_DIFFERENCE:g} in the arena is "
+        "to be excluded.",
+        undecided=every.with_more_seeds(effects),
+    )
 
 
 def on_cifar(imbalance: int) -> Verdict:
@@ -379,3 +432,39 @@ def test_attention_apa():
             "A run with images enough that the sigmoid's gates open, as the paper's do, would decide it.",
         )
     return run.judge_effects(f"{change}.", [effect(found, RISE)], "bits")
+
+
+# --- What was learned ---------------------------------------------------------------------------------------
+
+
+def expected_output(kappa: float, lam: float) -> float:
+    """The mean of AGLU for normal inputs, by which Section VII-B measures how hard it is."""
+    points = grid(-8, 8, 1601)
+    weights = [math.exp(-z * z / 2) for z in points]
+    return math.fsum(w * aglu(z, kappa, lam) for w, z in zip(weights, points, strict=True)) / math.fsum(weights)
+
+
+@detail(
+    "apa-early-layers",
+    "Trained networks have their harder activations in early layers.",
+    "Section VII-B, Fig. 7",
+    turned_by=rows(
+        arena.NAME, lambda row: row | ({"lam": row["lam"][::-1], "kappa": row["kappa"][::-1]} if "lam" in row else {})
+    ),
+)
+def test_early_layers():
+    layers = [
+        series(
+            where(arena.arena().rows, neuron="aglu"),
+            lambda row, at=at: expected_output(row["kappa"][at], row["lam"][at]),
+        )
+        for at in range(3)
+    ]
+    found = family({"last": (layers[0], layers[2]), "second": (layers[0], layers[1])})
+    last, second = (with_interval(each.difference, 3) for each in found)
+    return arena.arena().judge_effects(
+        "In the arena the mean output for normal inputs, which is larger for harder curves, is in the first of three "
+        f"layers {last} above that in the last, and {second} above that in the second.",
+        [effect(found[0], None)],
+        "in the mean output",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from statistics import NormalDist, fmean
 
 import torch
@@ -351,6 +352,51 @@ def test_specificity():
         "Two normal classes, two standard deviations apart: half the deviation lowers the share of confused samples "
         f"from {before:.0f} % to {narrower:.0f} %; halving all responses, which the next layer can undo, also halves "
         f"ARR's loss, but leaves {smaller:.0f} %.",
+    )
+
+
+def by_hand(x: torch.Tensor, offset: nn.Linear | None = None) -> torch.Tensor:
+    """RAA, and without an offset GELU, as its formula is written."""
+    shifted = x if offset is None else x + offset(x)
+    return x * (1 + torch.erf(shifted / math.sqrt(2))) / 2
+
+
+def of_package(x: torch.Tensor, offset: nn.Linear) -> torch.Tensor:
+    return raa(x, offset.weight[0], offset.bias[0])
+
+
+def kept(function: Callable[[torch.Tensor], torch.Tensor]) -> float:
+    """What autograd keeps for the backward pass, in sizes of the input."""
+    storages: dict[int, int] = {}
+    alive = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        alive.append(tensor)
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    x = torch.zeros(64, CHANNELS, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        function(x)
+    return sum(storages.values()) / (x.numel() * x.element_size())
+
+
+@matters(
+    "dnrt-memory-torch",
+    "What RAA adds to the memory of training is extremely low, which gives it broad practical value.",
+    "Appendix A.1, Table 6",
+    turned_by=swap(by_hand=lambda x, offset=None: F.gelu(x) if offset is None else of_package(x, offset)),
+)
+def test_memory_torch():
+    offset = nn.Linear(CHANNELS, 1)
+    torchs, hand = kept(F.gelu), kept(by_hand)
+    written, packaged = kept(lambda x: by_hand(x, offset)), kept(lambda x: of_package(x, offset))
+    most = 1 + NEGLIGIBLE / 100
+    return Verdict(
+        graded(written < most * torchs, packaged < most * torchs),
+        f"For the backward pass torch's GELU keeps {torchs:.1f} times its input, GELU and RAA written by hand, as the "
+        f"paper compares them, {hand:.1f} and {written:.1f} times, RAA with a gate that is computed again, as here, "
+        f"{packaged:.1f}.",
     )
 
 

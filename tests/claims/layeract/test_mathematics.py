@@ -698,9 +698,8 @@ def test_terms():
                 places.append(law(mean, deviation))
     failing = set().union(*not_lower.values())
     where = [f"the {term} in {len(each)}, {enumerated(each)}" for term, each in not_lower.items() if each]
-    # "Bound to be" is said of all rows.
     return Verdict(
-        graded(not failing),
+        graded(not failing, len(failing) < len(NORMAL_ROWS)),
         f"In {len(failing)} of {len(NORMAL_ROWS)} normal rows with small noise a term is not lower with LA-SiLU than "
         f"with SiLU: {'; '.join(where)}.",
     )
@@ -875,7 +874,7 @@ def test_lstm():
     bounded = sum(all(0 <= a <= 1 for a in each) for each in gates)
     gap = relative_gap(total)
     return Verdict(
-        graded(bounded == len(gates), bounded),
+        graded(bounded == len(gates), gap > 0.05),
         f"There LA-SiLU still differs from SiLU by {gap:.0%} after LayerNorm; but an LSTM's gates lie between 0 and 1, "
         f"which the outputs of {bounded} of {len(gates)} LayerAct functions do, and Section 5 itself calls unbounded "
         "ones not directly usable.",

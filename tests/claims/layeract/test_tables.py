@@ -332,27 +332,6 @@ def test_noisy_conclusion():
 
 
 @claim(
-    "layeract-noise-mean",
-    "LayerAct functions are remarkably robust to noise with a large mean.",
-    "Appendix G, Figs. 11 and 12",
-    severity="matters",
-)
-def test_noise_mean():
-    changes = {name: [] for name in (*LAYER_LEVEL, "ReLU")}
-    for table in (*RESNET_44, *OTHER_RESNETS):
-        for plain, moved in (("gaussian_1", "gaussian_2"), ("gaussian_3", "gaussian_4")):
-            before, after = column(table, plain), column(table, moved)
-            for name, each in changes.items():
-                each.append(after[name] - before[name])
-    listed = enumerated([f"{fmean(each):+.2f} points with {name}" for name, each in changes.items()])
-    return not_tested(
-        f"The tables have no mean above 0.1, which on average over {len(changes['ReLU'])} pairs of columns changes "
-        f"accuracies by {listed}.",
-        "The numbers behind Figures 11 and 12 with their intervals would decide it.",
-    )
-
-
-@claim(
     "layeract-large-variance",
     "Where the variance of the noise is large, no activation is noticeably better than another.",
     "Appendix G, Figs. 9 and 10",
