@@ -8,6 +8,9 @@
 - Who is sent a link sees a title, a sentence and a picture; the root page has them, too, and leads to the first one.
 - The theme draws its icons twice, from fonts and by a script of half a megabyte: the script goes.
 - The address of a formula stays when it loses its number: ``#equation-eq-apa-aglu`` with one and without.
+- What the API reference and the recipes call by a name of PyTorch leads to PyTorch's documentation; where they name a
+  chapter by its file, to the chapter.
+- A full stop or comma behind a formula stays with it at the end of a line.
 - Below an exercise is what it takes to answer it in the browser, or how to run what has to be written.
 """
 
@@ -23,7 +26,7 @@ from docutils import nodes  # type: ignore[import-untyped]
 from sphinx.application import Sphinx
 
 import companion
-from book._tools import answers
+from book._tools import answers, torch_pages
 from companion.study import exercises
 from companion.study.together import figures
 
@@ -125,6 +128,37 @@ def _keep_addresses(_app: Sphinx, document: Any) -> None:
         formula["ids"] += [f"equation-{name}" for name in formula["ids"] if name.startswith("eq-")]
 
 
+def _lead_to_torch(_app: Sphinx, _env: Any, node: Any, inside: Any) -> Any:
+    """What Sphinx does not find in the book: a type in the API reference may be one of torch's."""
+    address = torch_pages.address(node.get("reftarget", "")) if node.get("refdomain") == "py" else None
+    return None if address is None else nodes.reference("", "", inside, refuri=address, internal=False)
+
+
+def _link_names(app: Sphinx, document: Any) -> None:
+    if app.env.docname not in ("appendix/api", "appendix/recipes"):
+        return
+    for name in list(document.findall(nodes.literal)):
+        if isinstance(name.parent, nodes.reference):
+            continue
+        text = name.astext()
+        chapter = re.fullmatch(r"book/((?:ground|mechanisms|together|appendix)/[\w-]+)", text)
+        if chapter and (Path(app.srcdir) / f"{chapter[1]}.ipynb").exists():
+            target = app.builder.get_relative_uri(app.env.docname, chapter[1])
+            name.replace_self(nodes.reference("", "", name.deepcopy(), refuri=target, internal=True))
+        elif text.startswith("torch.") and (address := torch_pages.address(text)):
+            name.replace_self(nodes.reference("", "", name.deepcopy(), refuri=address, internal=False))
+
+
+def _keep_together(_app: Sphinx, document: Any) -> None:
+    for formula in list(document.findall(nodes.math)):
+        behind = formula.next_node(descend=False, siblings=True)
+        if not isinstance(behind, nodes.Text) or not (mark := re.match(r"[.,;:?!)]+", behind)):
+            continue
+        at = formula.parent.index(formula)
+        together = nodes.inline("", "", formula.deepcopy(), nodes.Text(mark[0]), classes=["formula-and-mark"])
+        formula.parent[at : at + 2] = [together, nodes.Text(behind[mark.end() :])]
+
+
 def _let_answer(app: Sphinx, document: Any) -> None:
     """Exercise 2 of the page ``apa`` is "apa-2". Where a page is no chapter, a class of the box names the exercise."""
     known, page = exercises.exercises(), app.env.docname
@@ -158,6 +192,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", _insert)
     app.connect("doctree-read", _keep_addresses)
     app.connect("doctree-read", _let_answer)
+    app.connect("doctree-read", _link_names)
+    app.connect("doctree-read", _keep_together)
+    app.connect("missing-reference", _lead_to_torch)
     app.connect("html-page-context", _describe)
     app.connect("html-page-context", _remove_thebe, priority=900)
     app.connect("build-finished", _finish)

@@ -50,6 +50,8 @@ lam = sympy.Symbol("lambda", positive=True)
 
 RELATIONS = {"=": "=", "≈": r"\approx", "≤": r"\le", "<": "<", "≥": r"\ge", ">": ">", "?": r"\overset{?}{=}"}
 _LONGEST_LINE = 150  # characters of LaTeX; a longer formula breaks before its relation sign
+_GREEK = re.compile(r"\\(?:alpha|beta|delta|epsilon|varepsilon|mu|rho|sigma|tau)\b")
+_SHORT_SIDE = 12  # signs that a reader sees; behind a left side of more, the right one begins on a line of its own
 
 
 class Partial(sympy.Expr):  # type: ignore[misc]
@@ -175,6 +177,7 @@ class Formula:
         Whether the left-hand side is a function that the right-hand side defines.
     tall : bool
         Whether each term of the last side, and the condition, has a line of its own: in one line a phone would cut it.
+        A long left-hand side has one, too.
     """
 
     name: str
@@ -216,16 +219,18 @@ class Formula:
         if self.tall:
             rights[-1], *below = _terms(self.rhs, short=not self.definition)
         if self.condition is not None:
-            condition = rf"\left({latex(self.condition)}\right)"
+            condition = latex(self.condition)
             if self.tall:
-                below.append(condition)
+                below.append(rf"\text{{for }} {condition}")
             else:
-                rights[-1] += rf" \qquad {condition}"
+                rights[-1] += rf" \qquad \left({condition}\right)"
         relations = ["="] * len(self.steps) + [RELATIONS[self.relation]]
         line = f"{left} {relations[0]} {rights[0]}"
         if len(rights) == 1 and not below and len(line) <= _LONGEST_LINE:
             return line
-        if len(rights) == 1:
+        if len(rights) == 1 and self.tall and _seen(left) <= _SHORT_SIDE:
+            lines = [f"{left} & {relations[0]} {rights[0]}"]
+        elif len(rights) == 1:
             indent = "" if self.tall else r"\quad "
             lines = [f"& {left}", f"& {indent}{relations[0]} {rights[0]}"]
         else:
@@ -275,13 +280,30 @@ class _Printer(LatexPrinter):  # type: ignore[misc]
     def _as_ordered_terms(self, expr: Any, order: str | None = None) -> list[Any]:
         """Positive terms before negative ones, and short ones first: 1 + t, q² − 2D, λ + exp(κz)."""
 
-        def place(term: Any) -> tuple[bool, int, int]:
+        def place(term: Any) -> tuple[bool, int, float]:
             # An element counts as one letter, whatever its indices: b_{i,j} + z_{j}.
             printed = "x" if isinstance(term, sympy.Indexed) else self._print(term)
             letters = re.sub(r"\\[A-Za-z]+", "x", printed)
             return term.could_extract_minus_sign(), len(letters), _place_in_product(term)
 
-        return sorted(super()._as_ordered_terms(expr, order="lex"), key=place)
+        terms: list[Any] = sorted(super()._as_ordered_terms(expr, order="lex"), key=place)
+        shares = {factor: term for term in terms for factor in term.as_ordered_factors() if factor.is_Symbol}
+        for term in terms:
+            if any(1 - factor in shares for factor in term.as_ordered_factors() if factor.is_Add):
+                return [term, *(each for each in terms if each is not term)]  # a mean that moves: (1 − m) μ + m x
+        return terms
+
+    def _print_Abs(self, expr: Any, exp: str | None = None) -> str:
+        """SymPy gives a difference any sign. Here the Greek letter, what is compared with, stands last: |x − μ|."""
+        inside = expr.args[0]
+        first, *others = self._as_ordered_terms(inside)
+        turned = self._as_ordered_terms(-inside)
+        greek = [len(_GREEK.findall(self._print(each))) for each in (first, turned[0])]
+        short = not any(each.has(sympy.Pow) for each in inside.args)
+        if short and len(others) == 1 and others[0].could_extract_minus_sign() and greek[1] < greek[0]:
+            inside = -inside
+        power = "" if exp is None else f"^{{{exp}}}"
+        return rf"\left|{{{self._print(inside)}}}\right|{power}"
 
     def _print_Mul(self, expr: Any) -> str:
         """Numbers, symbols, sums in brackets, functions: κ z (q − s) η q."""
@@ -294,6 +316,18 @@ class _Printer(LatexPrinter):  # type: ignore[misc]
         if expr.could_extract_minus_sign():
             rest = self._print(-expr)
             return rf"- \left({rest}\right)" if (-expr).is_Add else f"- {rest}"
+        if {sympy.sqrt(2), 1 / sympy.sqrt(sympy.pi)} <= set(expr.args):
+            rest = expr * sympy.sqrt(sympy.pi) / sympy.sqrt(2)
+            root = r"\sqrt{\frac{2}{\pi}}"
+            return f"{self._print(rest)} {root}" if rest.is_Symbol else f"{root} {self._print(rest)}"
+        roots = [factor for factor in expr.args if factor.is_Pow and factor.exp == -sympy.Rational(1, 2)]
+        if len(roots) > 1:
+            above = self._print(sympy.Mul(*(factor for factor in expr.args if factor not in roots)))
+            bases = sorted((root.base for root in roots), key=lambda base: base.is_Add)
+            below = " ".join(
+                rf"\left({self._print(each)}\right)" if each.is_Add else self._print(each) for each in bases
+            )
+            return rf"\frac{{{above}}}{{\sqrt{{{below}}}}}"
         sums = [factor for factor in expr.args if isinstance(factor, sympy.Sum)]
         if len(sums) == 1:
             others = sympy.Mul(*(factor for factor in expr.args if factor is not sums[0]))
@@ -346,16 +380,26 @@ class _Printer(LatexPrinter):  # type: ignore[misc]
         return rf"{name}\left({self._print(expression.args[0])}\right)"
 
 
+def _seen(printed: str) -> int:
+    """About how many signs a reader sees of LaTeX."""
+    without = re.sub(r"\\(?:frac|left|right|operatorname)\b|[{}_^\s]", "", printed)
+    return len(re.sub(r"\\[A-Za-z]+", "x", without))
+
+
 def _all_negative(factor: Any) -> bool:
     return factor.is_Add and all(term.could_extract_minus_sign() for term in factor.args)
 
 
-def _place_in_product(factor: Any) -> int:
+def _place_in_product(factor: Any) -> float:
     base = factor.base if factor.is_Pow else factor
     if base.is_Number:
         return 0
-    if base.is_Symbol or isinstance(base, sympy.Indexed):
+    if isinstance(base, sympy.Indexed):
+        return 1.5
+    if base.is_Symbol:
         return 1
+    if base.is_Add and all(term.is_Number or (-term).is_Symbol for term in base.args):
+        return 1.2  # a share, and then what it is a share of: (1 − m) μ
     if base.is_Add:
         return 2  # before every function: η (1 + t) would read as a value of η
     if isinstance(base, sympy.exp):

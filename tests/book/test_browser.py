@@ -18,6 +18,10 @@ CHAPTER = "mechanisms/apa.html"
 PAGES = [
     "preface.html",
     "ground/kernels.html",
+    "ground/puzzles.html",
+    "together/which-neuron.html",
+    "together/what-the-papers-got-wrong.html",
+    "together/scaling-out.html",
     CHAPTER,
     *(
         f"mechanisms/{name}.html"
@@ -62,6 +66,33 @@ def _fits_a_phone(page):
     assert hidden == []  # what goes on to the right fades there, and scrolls, with the keyboard too
 
 
+def _fits_a_desk(page):
+    """No code, table or formula is cut, no heading outranks the one above it, figures take the room there is."""
+    seen = page.evaluate(
+        """() => {
+          const main = document.querySelector("article.bd-article"), text = main.querySelector("p").clientWidth;
+          const open = selector => [...main.querySelectorAll(selector)].filter(each => each.checkVisibility());
+          const wide = selector => open(selector).map(each => each.getBoundingClientRect().width / text);
+          const size = name => open(name).map(each => parseFloat(getComputedStyle(each).fontSize));
+          const weight = name => open(name).map(each => parseFloat(getComputedStyle(each).fontWeight));
+          return {
+            cut: open("table, pre, div.math, mjx-container[display=true], .neuron-figure")
+              .filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.outerHTML.slice(0, 100)),
+            figures: wide(".neuron-figure > svg"), moving: wide(".cell_output div[role=group]"),
+            sizes: ["h1", "h2", "h3"].map(size), weights: ["h2", "h3"].map(weight),
+          };
+        }"""
+    )
+    assert seen["cut"] == []
+    assert all(0.6 < width <= 1.001 for width in seen["figures"])
+    assert all(width > 0.9 for width in seen["moving"])
+    above, *_ = seen["sizes"]
+    for below in filter(None, seen["sizes"][1:]):
+        assert max(below) < min(above)
+        above = below
+    assert not seen["weights"][1] or max(seen["weights"][1]) <= min(seen["weights"][0])
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_a_phone_by_day_and_night_without_a_complaint_and_without_the_network(reader, name):
     visit = reader(**PHONE)
@@ -71,6 +102,7 @@ def test_a_page_fits_a_phone_by_day_and_night_without_a_complaint_and_without_th
     _fits_a_phone(page)
     page.set_viewport_size(DESKTOP)
     page.wait_for_load_state("networkidle")
+    _fits_a_desk(page)
     assert visit.foreign == []
     assert visit.complaints == []
 

@@ -13,6 +13,7 @@ import yaml
 from bs4 import BeautifulSoup
 
 import companion
+from book._tools import torch_pages
 from book._tools.places import BOOK, ROOT, notebooks, owner_and_name, release_tag, website
 from book._tools.plain import plain_copy
 from companion import simulator
@@ -174,6 +175,44 @@ def test_the_api_reference_lists_every_public_name(site):
     objects = {name: getattr(companion, name.split(".")[-1], None) for name in public}
     described = [name for name, value in objects.items() if not isinstance(value, str | types.ModuleType)]
     assert [name for name in described if name not in anchors] == []
+
+
+def test_the_api_reference_leads_to_the_source(site):
+    described = _soup(site / "appendix" / "api.html").select(
+        "dl.py.class > dt, dl.py.function > dt, dl.py.exception > dt"
+    )
+    assert len(described) > 80
+    assert [dt["id"] for dt in described if not dt.select("a[href*='_modules/companion'] .viewcode-link")] == []
+    (link,) = (dt.select_one("a:has(.viewcode-link)") for dt in described if dt["id"] == "companion.AGLU")
+    page, _, name = link["href"].partition("#")
+    assert "class AGLU" in _soup((site / "appendix" / page).resolve()).find(id=name).get_text()
+
+
+def test_the_api_reference_leads_to_pytorchs_documentation(site):
+    soup = _soup(site / "appendix" / "api.html")
+    found = {tag["href"] for tag in soup.select(f"main a[href^='{torch_pages.PLACE}']")}
+    assert {torch_pages.address(name) for name in ("torch.Tensor", "torch.nn.Module", "torch.nn.Linear")} <= found
+    plain = [tag.get_text() for tag in soup.select("main code") if tag.find_parent("a") is None]
+    assert [name for name in plain if torch_pages.address(name) and name.startswith("torch.")] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("torch.nn.Linear", "generated/torch.nn.Linear.html#torch.nn.Linear"),
+        ("torch.nn.modules.module.Module", "generated/torch.nn.Module.html#torch.nn.Module"),
+        ("Tensor", "tensors.html#torch.Tensor"),
+        ("torch.dtype", "tensor_attributes.html#torch.dtype"),
+        ("torch.func", "func.html"),
+        ("torch.compile", "generated/torch.compile.html#torch.compile"),
+        ("torch.nn.Linnear", None),
+        ("torch.float64", None),
+        ("numpy.ndarray", None),
+        ("Linear", None),
+    ],
+)
+def test_a_name_of_pytorch_has_an_address_and_no_other_has(name, page):
+    assert torch_pages.address(name) == (page and torch_pages.PLACE + page)
 
 
 def test_the_api_reference_does_not_repeat_what_torch_says(site):

@@ -323,10 +323,20 @@ def test_a_condition_stands_behind_the_formula():
 
 def test_a_tall_formula_has_a_line_for_each_term_and_for_its_condition():
     printed = symbolic.get("dnrt-jacobian").latex().splitlines()
-    assert printed[2].startswith("& = w_{j}")
-    assert printed[3].startswith(r"& + \left(s(c + x_{i})")
+    assert printed[1].startswith(r"\frac{\partial y_{i}}{\partial x_{j}} & = w_{j}")
+    assert printed[2].startswith(r"& + \left(s(c + x_{i})")
+    assert symbolic.get("multi_argument-xor-linear").latex().splitlines()[1] == r"& g(1, 1) + g(-1, -1) \\"
     less = symbolic.Formula("less", symbolic.z, 1 - symbolic.kappa, "here", condition=symbolic.kappa > 0, tall=True)
-    assert less.latex().split("\n")[1:-1] == ["& z \\\\", r"& = 1 \\", r"& - \kappa \\", r"& \left(\kappa > 0\right)"]
+    assert less.latex().split("\n")[1:-1] == [r"z & = 1 \\", r"& - \kappa \\", r"& \text{for } \kappa > 0"]
+
+
+def test_a_formula_is_printed_as_one_would_write_it():
+    m, mu, x = sympy.Symbol("m"), sympy.Symbol(r"\mu", real=True), sympy.Symbol("x", real=True)
+    means, values = sympy.IndexedBase(r"\mu"), sympy.IndexedBase("x")
+    assert symbolic.latex(m * values[1] + (1 - m) * means[0]) == r"\left(1 - m\right) \mu_{0} + m x_{1}"
+    assert symbolic.latex(abs(x - mu)) == symbolic.latex(abs(mu - x)) == r"\left|{x - \mu}\right|"
+    assert symbolic.latex(x * sympy.sqrt(2 / sympy.pi)) == r"x \sqrt{\frac{2}{\pi}}"
+    assert symbolic.latex(2 * x / sympy.sqrt(sympy.pi * (2 - m))) == r"\frac{2 x}{\sqrt{\pi \left(2 - m\right)}}"
 
 
 def test_a_published_form_is_a_formula_of_its_own_that_asks():
