@@ -70,9 +70,9 @@ def test_neuron_xor():
     square = separates(lambda x1, x2: (x1 + x2) ** 2)
     return Verdict(
         graded(not able),
-        f"Of {len(filters)} weighted sums with a rising activation {len(able)} part the corners (±1, ±1) with equal "
-        f"signs from the others; the square (x₁ + x₂)², which also falls, {'does' if square else 'does not'}: it is 4 "
-        "and 0.",
+        "The corners with equal signs have the sums ±s, the others ±t: one pair encloses the other, so no rising curve "
+        f"parts them ({len(able)} of {len(filters)} tried), and the square (x₁ + x₂)² "
+        f"{'does' if square else 'does not'}.",
     )
 
 
