@@ -50,7 +50,7 @@ lam = sympy.Symbol("lambda", positive=True)
 
 RELATIONS = {"=": "=", "≈": r"\approx", "≤": r"\le", "<": "<", "≥": r"\ge", ">": ">", "?": r"\overset{?}{=}"}
 _LONGEST_LINE = 150  # characters of LaTeX; a longer formula breaks before its relation sign
-_GREEK = re.compile(r"\\(?:alpha|beta|delta|epsilon|varepsilon|mu|rho|sigma|tau)\b")
+_GREEK = re.compile(r"\\(?:alpha|beta|delta|epsilon|varepsilon|mu|rho|sigma|tau)(?![A-Za-z])")
 _SHORT_SIDE = 12  # signs that a reader sees; behind a left side of more, the right one begins on a line of its own
 
 

@@ -332,9 +332,10 @@ def test_a_tall_formula_has_a_line_for_each_term_and_for_its_condition():
 
 def test_a_formula_is_printed_as_one_would_write_it():
     m, mu, x = sympy.Symbol("m"), sympy.Symbol(r"\mu", real=True), sympy.Symbol("x", real=True)
-    means, values = sympy.IndexedBase(r"\mu"), sympy.IndexedBase("x")
+    means, values = (sympy.IndexedBase(name, real=True) for name in (r"\mu", "x"))
     assert symbolic.latex(m * values[1] + (1 - m) * means[0]) == r"\left(1 - m\right) \mu_{0} + m x_{1}"
     assert symbolic.latex(abs(x - mu)) == symbolic.latex(abs(mu - x)) == r"\left|{x - \mu}\right|"
+    assert symbolic.latex(abs(values[1] - means[0])) == r"\left|{x_{1} - \mu_{0}}\right|"
     assert symbolic.latex(x * sympy.sqrt(2 / sympy.pi)) == r"x \sqrt{\frac{2}{\pi}}"
     assert symbolic.latex(2 * x / sympy.sqrt(sympy.pi * (2 - m))) == r"\frac{2 x}{\sqrt{\pi \left(2 - m\right)}}"
 
