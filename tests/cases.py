@@ -1,8 +1,9 @@
-"""Cases that fail for one reason are one test, which runs them all and names each that fails."""
+"""Cases that fail for one reason are one test, which runs them all and names each that fails; and the rooms' cases."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -52,3 +53,11 @@ def together(names: str, cases: Cases, of: Callable[[Any], object] = str) -> Cal
         return all_of_them
 
     return decorate
+
+
+def of_rooms(table: str) -> dict[str, Any]:
+    """The cases that the rooms have in a table of this name, each in its ``tests/<room>/cases.py``."""
+    from companion import rooms
+
+    modules = [importlib.import_module(f"tests.{room}.cases") for room in rooms.ROOMS]
+    return {name: case for module in modules for name, case in getattr(module, table).items()}

@@ -13,32 +13,12 @@ import torch
 from torch import nn
 
 import companion
-from tests.cases import together
+from tests.cases import of_rooms, together
 from tests.runtime import in_onnx_runtime
 
-IMAGES = (3, 4, 6, 5)
-#: Not here: what is no layer of a network that is used, the loss ARR.
 EXPORTED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "APA": (companion.APA, IMAGES),
-    "AGLU, a pair for each channel": (lambda: companion.AGLU(4), IMAGES),
-    "attention": (lambda: companion.SpatialChannelAttention(4, reduction=2), IMAGES),
-    "LA-SiLU": (companion.LASiLU, IMAGES),
-    "LA-HardSiLU": (companion.LAHardSiLU, (3, 7)),
-    "LayerAct": (companion.LayerAct, IMAGES),
-    "DAC, dense": (lambda: companion.DACLinear(4, 5, "silu"), (2, 3, 4)),
-    "DAC, convolution": (lambda: companion.DACConv2d(4, 6, 3, padding=1), (3, 4, 5, 5)),
-    "DAC, per weight, before, groups": (
-        lambda: companion.DACConv2d(4, 6, 3, 2, 1, groups=2, pad_order="before", per_weight=True),
-        IMAGES,
-    ),
-    "DAC, a function": (lambda: companion.DACConv2d(4, 6, 3, padding=1, activation=nn.PReLU()), (3, 4, 5, 5)),
-    "RAA": (lambda: companion.RAA(7), (3, 5, 7)),
-    "RAA, SiLU's gate": (lambda: companion.RAA(4, gate="silu", dim=1), IMAGES),
-    "two arguments": (companion.MultiArgument, (3, 5, 8)),
-    "two arguments, images": (lambda: companion.MultiArgument(dim=1, init="linear"), IMAGES),
-    "a quadratic": (lambda: companion.Quadratic(dim=1), IMAGES),
-    "several biases": (lambda: companion.MultiBias(4, 2), IMAGES),
-    "GDN": (lambda: companion.GDN(4, dim=1), IMAGES),
+    **of_rooms("EXPORTED"),
+    "GDN": (lambda: companion.GDN(4, dim=1), (3, 4, 6, 5)),
 }
 
 

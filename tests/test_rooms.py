@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
+import subprocess
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +15,7 @@ from companion import functional, rooms
 from tests import lanes
 
 PACKAGE = Path(companion.__file__).parent
+ROOT = PACKAGE.parent
 
 
 def functions(module: ModuleType) -> dict[str, object]:
@@ -74,3 +77,54 @@ def test_every_room_is_tested_in_every_lane_that_tests_operators() -> None:
     operators = {f"tests/{room}/test_{what}.py" for room in rooms.modules("op") for what in ("op", "layers")}
     assert set(lanes.OPERATORS) == operators
     assert set(lanes.ACCURACY) == {f"tests/{room}/test_accuracy.py" for room in rooms.modules("op")}
+
+
+#: Who names every mechanism by hand, outside of the rooms: nobody else may.
+PLACES = {
+    # where a sixth must be named
+    *("companion/rooms.py", "companion/functional.py", "companion/__init__.py", "_toc.yml", "book/preface.md"),
+    # what a person has to say of each: who it is compared with, pictures, pages on all of them
+    *(f"companion/study/together/{name}.py" for name in ("neurons", "gpt", "pairs")),
+    "book/_static/neuron.svg",
+    *(f"book/appendix/{name}" for name in ("api.ipynb", "claims.ipynb", "course.md", "recipes.ipynb")),
+    *(f"book/together/{name}.ipynb" for name in ("what-the-papers-got-wrong", "which-neuron")),
+    # what tests know of each and no room says yet
+    *("tests/fuzz.py", "tests/cuda/test_coverage.py", "tests/cuda/test_large.py", "tests/study/test_exercises.py"),
+    *(f"tests/test_{name}.py" for name in ("preface", "readme", "rethinking", "activations")),
+    *("tests/operators/test_operators.py", "tests/notebooks/test_which_neuron.py"),
+    *(f"tests/study/together/test_{name}.py" for name in ("mlp", "pairs")),
+}
+
+
+def named(file: Path) -> set[str]:
+    """The words of a file; of Python only those of its code, and what stands in strings that are no docstrings."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".py":
+        tree = ast.parse(text)
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        text = " ".join(
+            f"{node.value}" if isinstance(node, ast.Constant) else f"{getattr(node, field)}"
+            for node in ast.walk(tree)
+            for field in ("value", "id", "attr", "name", "module")
+            if isinstance(getattr(node, field, None), str) and id(node) not in docstrings
+        )
+    return set(re.findall(r"[\w-]+", text))
+
+
+def test_who_names_every_mechanism_is_known() -> None:
+    names = {room: {room, room.replace("_", "-"), rooms.title(room)} for room in rooms.ROOMS}
+    for what in (functions, layers):
+        for room, module in rooms.modules("op" if what is functions else "layers").items():
+            names[room] |= {*what(module)}
+    for room, module in rooms.modules("neuron").items():
+        names[room] |= {neuron.name for neuron in module.NEURONS}
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    own = tuple(f"{folder}/{room}/" for folder in ("companion", "tests", "tests/claims") for room in rooms.ROOMS)
+    outside = [
+        file
+        for file in tracked
+        if not file.startswith((*own, "data/", "book/mechanisms/"))
+        and Path(file).suffix in (".py", ".md", ".yml", ".ipynb", ".bib", ".svg")
+    ]
+    found = {file for file in outside if all(words & named(ROOT / file) for words in names.values())}
+    assert found == PLACES

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from companion import rooms
 from companion.functional import aglu, apa, dac_linear
 from companion.study.claims import ledger
 from tests.cases import together
@@ -22,25 +23,10 @@ PAGES = [
     "together/which-neuron.html",
     "together/what-the-papers-got-wrong.html",
     "together/scaling-out.html",
-    CHAPTER,
     *(
-        f"mechanisms/{name}.html"
-        for name in (
-            "apa-derivation",
-            "apa-kernel",
-            "dac",
-            "dac-derivation",
-            "dac-kernel",
-            "layeract",
-            "layeract-derivation",
-            "layeract-kernel",
-            "dnrt",
-            "dnrt-derivation",
-            "dnrt-kernel",
-            "multi-argument",
-            "multi-argument-derivation",
-            "multi-argument-kernel",
-        )
+        f"mechanisms/{room.replace('_', '-')}{page}.html"
+        for room in rooms.ROOMS
+        for page in ("", "-derivation", "-kernel")
     ),
     *(f"appendix/{name}.html" for name in ("course", "notation", "recipes", "api", "performance", "claims", "data")),
 ]

@@ -17,13 +17,10 @@ from torch import Tensor
 import companion
 from companion import simulator
 from companion.cuda import launch
-from companion.dnrt.layers import ARR
-from companion.functional import aglu, dac_conv2d, dac_linear, la_silu, multi_argument, quadratic_form, raa
-from companion.multi_argument.proof import parameters_of
 from companion.operators import operators
 from companion.proofs import verdicts
-from companion.proofs.trial import inputs, offsets, signals
 from companion.proofs.verdicts import Verdict
+from tests.cases import of_rooms
 from tests.conftest import needs_cubins
 from tests.cuda.stand_in import NewStream, OldStream, StandIn
 
@@ -38,27 +35,8 @@ def gpu_of_paper(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     return StandIn(monkeypatch, new_torch=request.param)
 
 
-def network(x: Tensor, *parameters: Tensor) -> Tensor:
-    return multi_argument(x, parameters[::2], parameters[1::2], 2)
-
-
-HALF = torch.float16
 #: An operator with its operands.
-CASES: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
-    "aglu": (aglu, [inputs(3, 5, 9), torch.full((5,), 0.5), torch.ones(5)]),
-    "dac_linear": (dac_linear, [inputs(9, 8), signals(5, 8), offsets(5, 8)]),
-    "dac_conv2d": (dac_conv2d, [inputs(2, 3, 5, 4), signals(4, 3, 2, 3), offsets(4, 3)]),
-    "dac_conv2d, tensor cores": (
-        dac_conv2d,
-        [x.to(HALF) for x in (inputs(2, 3, 5, 4), signals(4, 3, 3, 3), offsets(4, 3))],
-    ),
-    "la_silu": (la_silu, [inputs(3, 33)]),
-    "multi_argument": (network, [inputs(9, 4), *parameters_of(2)]),
-    "multi_argument, tensor cores": (network, [inputs(9, 4, dtype=HALF), *parameters_of(2)]),
-    "quadratic_form": (partial(quadratic_form, arity=2), [inputs(9, 4), signals(6)]),
-    "raa": (raa, [inputs(7, 33), signals(33), offsets(1)]),
-    "arr": (lambda x: ARR(3, 33)(x, torch.arange(7) % 3), [inputs(7, 33)]),
-}
+CASES: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = of_rooms("LAUNCHED")
 
 
 def with_gradients(function: Callable[..., Tensor], operands: list[Tensor], backend: str) -> list[Tensor]:
@@ -82,7 +60,7 @@ def test_an_operator_gives_the_same_bits_through_cupy(case: str, gpu_of_paper: S
 
 
 def test_every_operator_is_tried() -> None:
-    assert {case.partition(",")[0].replace("la_silu", "layer_act") for case in CASES} == {
+    assert {case.partition(",")[0] for case in CASES} == {
         operator.name for operator in operators() if operator.name != "toy"
     }
 

@@ -14,19 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
 from companion import functional
-from companion.functional import (
-    aglu,
-    apa,
-    dac_conv2d,
-    dac_linear,
-    la_hardsilu,
-    la_silu,
-    multi_argument,
-    quadratic_form,
-    raa,
-)
 from companion.operators import differentiable
-from tests.cases import together
+from tests.cases import of_rooms, together
 
 calls: list[str] = []
 
@@ -152,21 +141,7 @@ def test_autocast_does_not_reach_inside() -> None:
 
 
 z = torch.linspace(-3, 3, 120, dtype=torch.float32).view(2, 3, 4, 5)
-OPERATORS: dict[str, Callable[[Tensor], Tensor]] = {
-    "aglu": lambda z: aglu(z, 1.5, torch.tensor(0.7)),
-    "aglu, per channel": lambda z: aglu(z, torch.rand(3) + 1, torch.rand(3)),
-    "apa": lambda z: apa(z, 1.5, 0.7),
-    "la_silu": lambda z: la_silu(z),
-    "la_hardsilu": lambda z: la_hardsilu(z, dims=1),
-    "raa": lambda z: raa(z, torch.ones(3) / 3, torch.zeros(1), dim=1),
-    "raa, relu": lambda z: raa(z, torch.ones(5) / 5, torch.zeros(1), gate="relu"),
-    "dac_linear": lambda z: dac_linear(z, torch.ones(4, 5), torch.zeros(4, 5)),
-    "dac_conv2d": lambda z: dac_conv2d(z, torch.ones(2, 3, 1, 1), torch.zeros(2, 3)),
-    "multi_argument": lambda z: multi_argument(
-        z, [torch.eye(4), torch.ones(1, 4)], [torch.zeros(4), torch.ones(1)], 4, 2
-    ),
-    "quadratic_form": lambda z: quadratic_form(z, torch.arange(6.0), 2, 2),
-}
+OPERATORS: dict[str, Callable[[Tensor], Tensor]] = of_rooms("FUNCTIONS")
 
 
 @together("name, function", OPERATORS.items(), of=lambda case: case[0])

@@ -10,14 +10,15 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from companion import rooms
 from companion.apa.study import experiments as apa
-from companion.dac.study import experiments as dac
 from companion.dnrt.study import experiments as dnrt
 from companion.layeract.study import experiments as layeract
 from companion.multi_argument.study import experiments as multi_argument
@@ -25,7 +26,8 @@ from companion.study import datasets
 from companion.study.corruptions import CORRUPTIONS, SEVERITIES
 from companion.study.datasets import Part, Splits
 from companion.study.experiments import Case, Experiment, Job, classification, experiments
-from companion.study.together import conv_tail, cost, gpt, mlp
+from companion.study.models import CifarResNet, factory
+from companion.study.together import cost, gpt, mlp
 from companion.study.together import experiments as arenas
 from companion.study.together import measures as together
 from companion.study.together.corruptions import CIFAR_C
@@ -152,14 +154,23 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cost, "kept", lambda model, loss: int(loss().isfinite()))
 
 
+@pytest.fixture
+def shallow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few layers, and narrow ones, stand for networks of many: no layer is on another device than those like it."""
+    for name in factory._RESNETS:
+        version = "v2" if "_v2" in name else "v1"
+        monkeypatch.setitem(factory._RESNETS, name, partial(CifarResNet, 1, width=0.5, version=version))
+    for name in factory._VGGS:
+        monkeypatch.setitem(factory._VGGS, name, factory._VGGS["vgg8_8"])
+    monkeypatch.setitem(factory._VITS, "vit_tiny", factory._VITS["vit_64x4"])
+
+
 @pytest.mark.parametrize("name", FULL)
 def test_what_is_measured_does_not_mix_devices(
-    name: str, every_case: bool, short: None, monkeypatch: pytest.MonkeyPatch
+    name: str, every_case: bool, short: None, shallow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     invent(monkeypatch, 4, dict.fromkeys(TEST_PARTS, 6), dict.fromkeys(SHAPES, 3))
     smaller: dict[str, Any] = {"hidden": (4, 6, 6, 6), "attacked": 3}
-    if FULL[name].presets["full"].get("network") == "vit_tiny":
-        smaller["network"] = "vit_64x4"
     if max(FULL[name].presets["full"].get("widths", [0])) > 128:
         smaller["widths"] = (16, 32, 32)
     if "context" in FULL[name].presets["full"]:
@@ -196,8 +207,9 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
             after_epoch(1)
         return [0.0]
 
-    for module in (classification, dac, multi_argument, arenas, conv_tail, gpt, mlp):
-        monkeypatch.setattr(module, "train", no_training)
+    for module in (classification, arenas, gpt, mlp, *rooms.studies("experiments").values()):
+        if hasattr(module, "train"):
+            monkeypatch.setattr(module, "train", no_training)
 
 
 @pytest.mark.parametrize("name", FULL)

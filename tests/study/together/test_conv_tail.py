@@ -76,10 +76,9 @@ def test_balanced_softmax_knows_the_classes_of_the_training_images():
     fitted = conv_tail._fit(job_of({"loss": "balanced softmax"}))
     logits, targets = torch.randn(20, 10), torch.arange(20) % 10
     counts = torch.bincount(fitted.splits.train.targets, minlength=10)
-    assert conv_tail._loss(fitted, "balanced softmax")(logits, targets) == balanced_softmax(counts)(logits, targets)
-    assert conv_tail._loss(fitted, "cross-entropy")(logits, targets) == torch.nn.functional.cross_entropy(
-        logits, targets
-    )
+    expected = {"balanced softmax": balanced_softmax(counts), "cross-entropy": torch.nn.functional.cross_entropy}
+    for name, loss in expected.items():
+        assert conv_tail._loss(fitted, job_of({"loss": name}))(logits, targets) == loss(logits, targets)
 
 
 def test_balanced_softmax_helps_the_rare():
