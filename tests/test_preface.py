@@ -22,6 +22,7 @@ from companion.rooms import ROOMS
 from companion.study import claims, datasets, results
 from companion.study.analysis import compare
 from companion.study.together import figures
+from companion.study.together.composing import compositions
 from tests.cuda.machine_code import ARCHITECTURES
 from tests.sentences import Said, sentences
 
@@ -158,11 +159,20 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
 @says(
     "And all of them in one network, with equally many parameters, tuned alike:",
     "In this perceptron on digits none of the 16 others is clearly more accurate than GELU, and 7 are clearly less.",
+    "In two networks on graphs none of 7 is, and 1 is clearly less.",
     "What to make of it, neuron by neuron, is the next page: {doc}`together/which-neuron`.",
+    "Two of them at once, five pairs in the perceptron: none is better than the better of its two "
+    "({doc}`together/composing`).",
 )
 def test_all_meet_in_one_network() -> None:
     verdicts = list(figures.finished()["together-mlp"].verdicts().values())
     assert (len(verdicts), verdicts.count("better"), verdicts.count("worse")) == (16, 0, 7)
+    on_graphs = list(figures.finished()["together-graph"].verdicts().values())
+    assert (len(on_graphs), on_graphs.count("better"), on_graphs.count("worse")) == (7, 0, 1)
+    assert len({row["network"] for row in rows("together-graph")}) == 2
+    pairs = compositions(rows("together-pairs"))
+    assert len(pairs) == 5
+    assert all(each.verdict != "adds" for each in pairs)
     budget = {row["parameters"] for row in rows("together-mlp")}
     assert max(budget) < 1.01 * min(budget)
 
@@ -278,8 +288,9 @@ def test_the_page_on_notation_lists_the_letters_that_change_their_meaning() -> N
         {letter for row in re.findall(r"^\| (.+?) \|", part, re.MULTILINE) for letter in letters(row)} for part in parts
     ]
     several = {letter for part in sections for letter in part if sum(letter in other for other in sections) > 1}
-    listed = opening[opening.index("Across the sections") : opening.index("On right-hand sides")]
-    assert several - THE_SAME == {*re.findall(r"\$(.+?)\$", listed)}
+    listed = opening[opening.index("more than one meaning") : opening.index("On right-hand sides")]
+    # and those, too, that a chapter uses otherwise than its table
+    assert several - THE_SAME <= {*re.findall(r"\$(.+?)\$", listed)}
 
 
 def letters(row: str) -> set[str]:
