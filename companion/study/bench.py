@@ -4,6 +4,8 @@ otherwise use. ``all`` measures everything; without a name, the names are listed
 All competitors of one size run interleaved in one process, so that a processor that slows down slows all of them, in
 an order drawn anew each round and each after an uncounted call of its own; the median is reported. Memory on a CPU is
 the high-water mark of a process of its own, above what the inputs need.
+Before the first shape and after each a fixed piece of work is timed, the reference; a shape beside which it was slow is
+measured again, and a result in which it stays slow is not promoted.
 The result goes to the folder of runs; ``python -m companion experiments promote`` copies it to data/results.
 """
 
@@ -32,6 +34,7 @@ from companion.operators import backend
 from companion.study.experiments.provenance import environment, git_state
 from companion.study.experiments.runner import runs_path
 from companion.study.models import resnet20
+from companion.study.results import disturbed
 
 __all__ = ["Competitor", "Subject", "main", "measure", "step", "subjects"]
 
@@ -140,6 +143,9 @@ def _network(activation: Callable[[], nn.Module]) -> Callable[[Tensor], Tensor]:
 
 _FORMATS = {torch.float32: torch.contiguous_format, torch.bfloat16: torch.channels_last}
 
+#: How often a shape is measured beside which the reference was slow.
+_ATTEMPTS = 3
+
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -238,7 +244,7 @@ def measure(what: Subject, shape: Shape, dtype: str, device: str, repeats: int) 
             "competitor": name,
             "dtype": dtype,
             "elements": math.prod(shape),
-            **_about(what, shape),
+            "size": " × ".join(map(str, shape)),
             "forward_ms": forward,
             "forward_backward_ms": both,
             "forward_ratio": forward / median["published", "forward"],
@@ -251,13 +257,6 @@ def measure(what: Subject, shape: Shape, dtype: str, device: str, repeats: int) 
             row["backward_bandwidth_share"] = 1.5 * copy / (both - forward)
         rows.append(row)
     return rows
-
-
-def _about(what: Subject, size: Shape) -> dict[str, Any]:
-    """What else a row says of its size."""
-    if what.tensors is not _elementwise:
-        return {"size": " × ".join(map(str, size))}
-    return {"row_length": size[-1]} if len(size) > 1 else {}
 
 
 def _peak_mebibytes(name: str, competitor: str, shape: Shape, dtype: str, device: str, answer: Any) -> None:
@@ -301,6 +300,13 @@ def peak_mebibytes(name: str, competitor: str, shape: Shape, dtype: str, device:
         process.join()
 
 
+def reference(device: str) -> dict[str, float]:
+    """How long a fixed piece of work takes that is none of the package's: the least and the median, in milliseconds."""
+    x = torch.linspace(-1, 1, 2**18, device=device).view(512, 512)
+    times = [_milliseconds(lambda: torch.tanh(x @ x), device) for _ in range(24)][3:]
+    return {"least": min(times), "median": statistics.median(times)}
+
+
 def host_microseconds(what: Subject, device: str) -> float:
     """Host time of one forward call of the package on a small tensor, not waiting for the device."""
     function = what.competitors[0].function
@@ -327,10 +333,16 @@ def _measured(what: Subject, device: str, dtypes: Sequence[str], most: int, repe
     shapes = [shape for shape in what.shapes(device) if math.prod(shape) <= most]
     largest = max(math.prod(shape) for shape in shapes)
     rows: list[dict[str, Any]] = []
+    references = [reference(device)]
     for dtype in dtypes:
         for shape in shapes:
             print(f"{what.name}: {device}, {dtype}, {' × '.join(map(str, shape))}", file=sys.stderr)
-            at_shape = measure(what, shape, dtype, device, repeats)
+            for _ in range(_ATTEMPTS):
+                at_shape = measure(what, shape, dtype, device, repeats)
+                after = reference(device)
+                if disturbed([*references, after]) is None:
+                    break
+            references.append(after)
             if math.prod(shape) == largest:
                 for row in at_shape:
                     row["peak_mib"] = peak_mebibytes(what.name, row["competitor"], shape, dtype, device)
@@ -340,7 +352,11 @@ def _measured(what: Subject, device: str, dtypes: Sequence[str], most: int, repe
         "preset": device if device == "cpu" else "gpu",
         "finished": True,
         "description": what.description,
-        "settings": {"repeats": repeats, "host_microseconds": host_microseconds(what, device)},
+        "settings": {
+            "repeats": repeats,
+            "host_microseconds": host_microseconds(what, device),
+            "reference_ms": references,
+        },
         "seeds": [],
         "rows": [{k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()} for row in rows],
         "tuning": [],
@@ -380,9 +396,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = runs_path() / f"bench-{name}-{result['preset']}.json"
         write_atomically(path, json.dumps(result, indent=1).encode())
         for row in result["rows"]:
-            size = row.get("size", row.get("row_length", ""))
             print(
-                f"{row['dtype']:9}{row['elements']:>11}{size:>9}  {row['competitor']:31}"
+                f"{row['dtype']:9}{row['size']:>22}  {row['competitor']:31}"
                 f" forward {row['forward_ms']:9.3f} ms ×{row['forward_ratio']:5.2f}"
                 f"   both {row['forward_backward_ms']:9.3f} ms ×{row['forward_backward_ratio']:5.2f}"
                 + (f"   peak {row['peak_mib']:.0f} MiB" if "peak_mib" in row else "")

@@ -8,12 +8,12 @@ it cannot be shown.
 import csv
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["check", "column", "data_path", "load", "machines", "names", "parse", "published", "read"]
+__all__ = ["check", "column", "data_path", "disturbed", "load", "machines", "names", "parse", "published", "read"]
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ESSENTIALS = {
@@ -158,6 +158,32 @@ def machines(result: Mapping[str, Any], of: Literal["rows", "tuning"] = "rows") 
     # before parts could come from several; and benchmarks
     precision = result["settings"].get("precision", "float32")
     return [{"versions": about["versions"], "hardware": about["hardware"], "precision": precision}] * len(result[of])
+
+
+def disturbed(references: Sequence[Mapping[str, float]]) -> str | None:
+    """Return why the times of a benchmark are not a quiet machine's, or None.
+
+    Parameters
+    ----------
+    references : sequence of mapping
+        "least" and "median" of the milliseconds that a fixed piece of work took, before the first shape and after each:
+        ``reference_ms`` among the settings of the result.
+
+    Returns
+    -------
+    str or None
+        A sentence, if there is no reference, or if a median is more than a quarter above the least of all times.
+
+    Examples
+    --------
+    >>> disturbed([{"least": 2.0, "median": 2.1}, {"least": 2.0, "median": 2.4}])
+    >>> disturbed([{"least": 2.0, "median": 2.1}, {"least": 2.5, "median": 2.6}])
+    'the reference took up to 2.60 ms, its least time is 2.00 ms'
+    """
+    if not references:
+        return "no reference was timed beside it"
+    least, most = min(each["least"] for each in references), max(each["median"] for each in references)
+    return f"the reference took up to {most:.2f} ms, its least time is {least:.2f} ms" if most > 1.25 * least else None
 
 
 @cache

@@ -41,8 +41,7 @@ def test_a_row_per_competitor_and_ratios_to_the_published(what: bench.Subject) -
     by_name = {row["competitor"]: row for row in rows}
     assert by_name["published"]["forward_ratio"] == by_name["published"]["forward_backward_ratio"] == 1
     assert all(row["forward_ms"] > 0 and row["elements"] == math.prod(what.tiny) for row in rows)
-    about = {(row.get("row_length"), row.get("size")) for row in rows}
-    assert about == {(16, None) if what.tiny == (16, 16) else (None, " × ".join(map(str, what.tiny)))}
+    assert {row["size"] for row in rows} == {" × ".join(map(str, what.tiny))}
 
 
 def test_the_run_writes_a_result_that_fits_the_schema(
@@ -128,3 +127,25 @@ def test_every_counted_call_follows_one_of_its_own_and_the_order_changes() -> No
     assert all(sorted(order) == sorted(2 * names) for order in orders)
     assert len(pairs) == rounds * each
     assert len(set(orders)) > 1
+
+
+def test_a_shape_beside_which_the_reference_was_slow_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    references = iter([1.0, 1.5, 1.0, 1.0])  # before; after the first shape, and again; after the second
+    measured: list[tuple[int, ...]] = []
+
+    def note(what: bench.Subject, shape: tuple[int, ...], *_: object) -> list[dict[str, object]]:
+        measured.append(shape)
+        return [{"competitor": "companion"}]
+
+    monkeypatch.setattr(bench, "measure", note)
+    monkeypatch.setattr(bench, "reference", lambda device: dict.fromkeys(("least", "median"), next(references)))
+    monkeypatch.setattr(bench, "peak_mebibytes", lambda *_: 1.0)
+    what = dataclasses.replace(bench.subjects()["apa"], shapes=lambda device: [(2,), (3,)])
+    settings = bench._measured(what, "cpu", ["float32"], 10, 1)["settings"]
+    assert measured == [(2,), (2,), (3,)]
+    assert [each["median"] for each in settings["reference_ms"]] == [1.0, 1.0, 1.0]
+
+
+def test_the_reference_takes_some_time() -> None:
+    took = bench.reference("cpu")
+    assert 0 < took["least"] <= took["median"]

@@ -49,6 +49,7 @@ SUBJECTS = (
             Competitor("companion, compiled", la_silu, compiled=True),
             Competitor("published, compiled", published, compiled=True),
             Competitor("LayerNorm and SiLU", layer_norm_silu),
+            Competitor("GELU", F.gelu),
         ),
         shapes,
     ),

@@ -113,6 +113,7 @@ SUBJECTS = tuple(
             Competitor("published", theirs),
             Competitor("all units at once", at_once),
             Competitor("companion, compiled", package, compiled=True),
+            Competitor("published, compiled", theirs, compiled=True),
             Competitor("all units at once, compiled", at_once, compiled=True),
             Competitor("quadratic form", form),
             Competitor("ReLU", floor),

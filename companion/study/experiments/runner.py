@@ -277,13 +277,17 @@ def promote() -> list[str]:
     Raises
     ------
     ValueError
-        If a file among the runs is not a finished result. The message names it, and nothing is copied.
+        If a file among the runs is not a finished result, or a benchmark that something disturbed. The message names
+        it, and nothing is copied.
     FileNotFoundError
         Outside a checkout: what an installed wheel carries is not to be changed.
     """
     data = unfinished.checkout()
     changed = []
     finished = {path: results.read(path) for path in sorted(runs_path().glob("*.json"))}
+    for path, result in finished.items():
+        if path.stem.startswith("bench-") and (why := results.disturbed(result["settings"].get("reference_ms", []))):
+            raise ValueError(f"{path}: {why}; measure again on a quiet machine")
     for path, result in finished.items():
         if result["preset"] == "smoke":
             continue

@@ -659,6 +659,32 @@ def test_promotion_refuses_what_is_not_finished(runs, checkout):
     assert not list(checkout.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("references", "why"),
+    [
+        ([], "no reference was timed"),
+        ([{"least": 1.0, "median": 1.1}, {"least": 1.0, "median": 1.3}], "up to 1.30 ms"),
+        (
+            [{"least": 1.0, "median": 1.1}, {"least": 1.4, "median": 1.4}],
+            "up to 1.40 ms",
+        ),
+        ([{"least": 1.0, "median": 1.1}, {"least": 1.1, "median": 1.2}], None),
+    ],
+)
+def test_promotion_refuses_a_benchmark_beside_which_the_reference_was_slow(runs, checkout, references, why):
+    result = read(run(TUNED, "laptop"))
+    (runs / "apa-toy-laptop.json").unlink()
+    settings = {**result["settings"], "reference_ms": references}
+    bench = {**result, "experiment": "bench-toy", "preset": "cpu", "settings": settings}
+    (runs / "bench-toy-cpu.json").write_text(json.dumps(bench))
+    if why is None:
+        assert promote() == ["bench-toy-cpu.json"]
+    else:
+        with pytest.raises(ValueError, match=why):
+            promote()
+        assert not list(checkout.iterdir())
+
+
 def test_promotion_needs_a_checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "data_path", lambda: tmp_path / "_data")
     with pytest.raises(FileNotFoundError, match="no checkout"):
