@@ -53,7 +53,7 @@ def test_there_are_eight_and_the_page_opens_with_links_to_them_in_their_order() 
     titles = [
         title[::-1]
         for cell in CELLS[1:]
-        for title in re.findall(r"^\((recipe-\w+)\)=\n## (.+)$", cell.source, re.MULTILINE)
+        for title in re.findall(r"^\((recipe-\w+)\)=\n## \d\. (.+)$", cell.source, re.MULTILINE)
     ]
     assert titles == linked
 
