@@ -182,7 +182,8 @@ def test_the_api_reference_leads_to_the_source(site):
         "dl.py.class > dt, dl.py.function > dt, dl.py.exception > dt"
     )
     assert len(described) > 80
-    assert [dt["id"] for dt in described if not dt.select("a[href*='_modules/companion'] .viewcode-link")] == []
+    without = [dt["id"] for dt in described if not dt.select("a[href*='_modules/companion'] .viewcode-link")]
+    assert without == ["companion.study.symbolic.sigma"]  # a class that a call makes: no definition stands anywhere
     (link,) = (dt.select_one("a:has(.viewcode-link)") for dt in described if dt["id"] == "companion.AGLU")
     page, _, name = link["href"].partition("#")
     assert "class AGLU" in _soup((site / "appendix" / page).resolve()).find(id=name).get_text()
