@@ -138,7 +138,7 @@ def _link_names(app: Sphinx, document: Any) -> None:
     if app.env.docname not in ("appendix/api", "appendix/recipes"):
         return
     for name in list(document.findall(nodes.literal)):
-        if isinstance(name.parent, nodes.reference):
+        if isinstance(name.parent, nodes.reference) or "xref" in name["classes"]:  # a link, or to become one
             continue
         text = name.astext()
         chapter = re.fullmatch(r"book/((?:ground|mechanisms|together|appendix)/[\w-]+)", text)

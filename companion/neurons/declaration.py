@@ -98,7 +98,7 @@ class Neuron:
         --------
         >>> place = declared()["raa"].places()
         >>> place(8, 1)
-        RAA(channels=8, gate='gelu', dim=1)
+        RAA(8, gate='gelu', dim=1)
         """
         if not isinstance(self.enter, Replacing):
             raise TypeError(f"{self.title} is no activation")

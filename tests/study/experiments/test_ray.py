@@ -30,6 +30,8 @@ def cluster() -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")  # which would go to its makers
         folder = tempfile.mkdtemp(prefix="ray-")  # a short path: Ray's sockets lie below it
+        Path(folder, "ray").mkdir()  # where it writes its address, which is not where its sockets are
+        patch.setenv("RAY_TMPDIR", folder)
         # jsonschema imports it if it is there, and each of Ray's processes would wait two seconds for a thing unused
         Path(folder, "rfc3987_syntax.py").write_text("raise ImportError\n")
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH")))))
