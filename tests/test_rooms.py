@@ -87,7 +87,7 @@ PLACES = {
     *(f"companion/study/together/{name}.py" for name in ("neurons", "gpt", "pairs")),
     "book/_static/neuron.svg",
     *(f"book/appendix/{name}" for name in ("api.ipynb", "claims.ipynb", "course.md", "recipes.ipynb")),
-    *(f"book/together/{name}.ipynb" for name in ("what-the-papers-got-wrong", "which-neuron")),
+    *(f"book/together/{name}.ipynb" for name in ("composing", "what-the-papers-got-wrong", "which-neuron")),
     # what tests know of each and no room says yet
     *("tests/fuzz.py", "tests/cuda/test_coverage.py", "tests/cuda/test_large.py", "tests/study/test_exercises.py"),
     *(f"tests/test_{name}.py" for name in ("preface", "readme", "rethinking", "activations")),
