@@ -610,8 +610,9 @@ def powered(effects: Sequence[Effect], unit: str, *, ours: bool = False) -> str:
         asked = "the paper names no size" + (f"; we ask for {asked}" if claimed else "")
     else:
         asked = f"claimed: {asked}"
-    family = max(each.family for each in effects)
-    corrected = f", corrected for {family} comparisons" if family > 1 else ""
+    families = sorted({each.family for each in effects})
+    of = families[0] if len(families) == 1 else f"{families[0]} to {families[-1]}"
+    corrected = f", corrected for {of} comparisons" if families != [1] else ""
     return (
         f"A difference of {span([each.detectable for each in effects])} {unit} would have been found with 80 % "
         f"probability{corrected}; {asked}."

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Verdict = Literal["better", "worse", "same", "open"]
-Advice = Literal["use it", "try it", "leave it"]
+Advice = Literal["use it", "try it", "no reason to", "leave it"]
 
 _COLOURS: dict[Verdict, str] = {"better": COLOURS[2], "worse": COLOURS[1], "same": COLOURS[0], "open": COLOURS[4]}
 _MARKERS: dict[Verdict, str] = {"better": "^", "worse": "v", "same": "o", "open": "x"}
@@ -143,19 +143,22 @@ def advice(accuracies: Iterable[Verdict], others: Iterable[Verdict]) -> Advice:
 
     Returns
     -------
-    {"use it", "try it", "leave it"}
-        "use it" if it is clearly more accurate in an arena and clearly less in none. "leave it" if it is clearly less
-        accurate in one and more in none, or if nothing at all is clearly better. Else "try it".
+    {"use it", "try it", "no reason to", "leave it"}
+        "use it" if it is clearly more accurate in an arena and clearly less in none, "leave it" if it is clearly less
+        accurate in one and more in none. Else "try it" where anything is clearly better, and "no reason to" where
+        nothing is.
 
     Examples
     --------
-    >>> advice(["same", "better"], ["worse"]), advice(["same"], ["better", "worse"]), advice(["open"], ["open"])
-    ('use it', 'try it', 'leave it')
+    >>> advice(["same", "better"], ["worse"]), advice(["worse"], ["better"])
+    ('use it', 'leave it')
+    >>> advice(["same"], ["better", "worse"]), advice(["open"], ["open"])
+    ('try it', 'no reason to')
     """
     on_accuracy = set(accuracies)
     if on_accuracy & {"better", "worse"}:
         return "try it" if on_accuracy >= {"better", "worse"} else "use it" if "better" in on_accuracy else "leave it"
-    return "try it" if "better" in others else "leave it"
+    return "try it" if "better" in others else "no reason to"
 
 
 def averaged(rows: Iterable[Mapping[str, Any]], measure: str = "accuracy") -> list[dict[str, Any]]:
@@ -271,7 +274,7 @@ def differences(columns: Sequence[Compared], labels: Mapping[str, str]) -> Figur
         Line2D([], [], color=_COLOURS[name], marker=_MARKERS[name], linestyle="-", markersize=5, label=words)
         for name, words in WORDS.items()
     ]
-    signs.append(Patch(color=COLOURS[4], alpha=0.2, label="too small to be seen here"))
+    signs.append(Patch(color=COLOURS[4], alpha=0.2, label="smaller ones are missed more than once in five runs"))
     figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize="small")
     return figure
 
