@@ -122,8 +122,8 @@ def test_the_gate_keeps_what_it_promises_in_part() -> None:
 @says(
     "4. {doc}`A threshold that listens to the whole layer <mechanisms/dnrt>` (DNRT).",
     "In perceptrons on MNIST it was no more accurate.",
-    "Its loss, which draws the responses of a class together (ARR), made a small vision transformer clearly more accurate "
-    "in 4 of 5 comparisons, by 2.7 to 3.9 points; its threshold alone in none.",
+    "Its loss, which draws the responses of a class together (ARR), made a small vision transformer clearly more "
+    "accurate in 4 of 5 comparisons, by 2.7 to 3.9 points; its threshold alone in none.",
 )
 def test_the_threshold_added_nothing_clear_and_its_loss_some_points() -> None:
     assert status("dnrt-experiment-mnist") == "not seen"

@@ -134,5 +134,6 @@ EXPERIMENT = Experiment(
     validate=partial(validation_accuracy, _fit),
     measure=_measure,
     columns=("accuracy", "loss", "calibration_error", "accuracy_std_0.3", "accuracy_mean_0.4", "parameters", "flops"),
-    tolerance=mlp.EXPERIMENT.tolerance,
+    # Five noisy images of 100: two processors' roundings made a difference of four in one network.
+    tolerance=0.05,
 )

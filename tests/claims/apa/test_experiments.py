@@ -117,7 +117,7 @@ IN_FRONT = both(rows("apa-digits", ahead), rows("apa-digits-rates", ahead))
     "apa-aglu-balanced",
     "On balanced data AGLU is better than ReLU in ResNets and than GELU in ViT.",
     "Section VI-A, Table VI",
-    turned_by=IN_FRONT,
+    turned_by=both(IN_FRONT, arena.raised("aglu")),
 )
 def test_aglu_balanced():
     top1 = results.column("apa-table-6", "top1")
