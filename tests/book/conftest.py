@@ -41,13 +41,16 @@ def address(site):
 
 
 def settle(page):
-    """Wait until styles are what they will be: scroll timelines need a frame, changes of colour some more."""
+    """Wait until styles are what they will be: scroll timelines need a frame, changes of colour some more.
+
+    A transition's own promise is no use: Chromium may leave it open for ever where it draws no further frame.
+    """
     page.evaluate(
         """async () => {
           await document.fonts.ready;
-          for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
-          const changes = document.getAnimations().filter(each => each instanceof CSSTransition);
-          await Promise.allSettled(changes.map(each => each.finished));
+          const moves = each => each instanceof CSSTransition && each.playState == "running";
+          for (let frame = 0; frame < 2 || document.getAnimations().some(moves); frame++)
+            await new Promise(requestAnimationFrame);
         }"""
     )
 
@@ -81,6 +84,11 @@ class Reader:
         """Change to the dark theme, as the system does in the evening."""
         self.page.emulate_media(color_scheme="dark")
         self.page.wait_for_selector("html[data-theme=dark]")
+        settle(self.page)
+
+    def resize(self, size):
+        """Give the window another size, as a phone that is turned does."""
+        self.page.set_viewport_size(size)
         settle(self.page)
 
 

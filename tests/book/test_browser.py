@@ -87,8 +87,7 @@ def test_a_page_fits_a_phone_by_day_and_night_without_a_complaint_and_without_th
     _fits_a_phone(page)
     visit.darken()
     _fits_a_phone(page)
-    page.set_viewport_size(DESKTOP)
-    page.wait_for_load_state("networkidle")
+    visit.resize(DESKTOP)
     _fits_a_desk(page)
     assert visit.foreign == []
     assert visit.complaints == []
