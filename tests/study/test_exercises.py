@@ -318,6 +318,9 @@ RIGHT: dict[str, list[Any]] = {
     "puzzles-4": [lambda x: x.cumsum(1), lambda x: x @ torch.ones(32, 32).triu()],
     "puzzles-5": [lambda x: torch.stack([x.mean(1), x.var(1, correction=0)], 1)],
     "puzzles-6": [torch.matmul, lambda a, b: (a[:, :, None] * b).sum(1)],
+    "which-neuron-1": [2, 2.0, Fraction(2)],
+    "composing-1": [-0.3, 98.0 - 97.9 - 97.4 + 97.0, Fraction(-3, 10)],
+    "scaling-out-1": [1.2, 3 * 7.2e5 * 1e8 / 5e10 / 3600, Fraction(6, 5)],
 }
 
 
