@@ -102,19 +102,21 @@ def test_the_result_is_the_one_of_the_book() -> None:
 
 @says(
     "On two cores of an AMD EPYC a dense layer with a bias for every connection, 200 to 200 on 1,024 rows, takes 28 ms "
-    "forward and backward, and its published formula 320 ms; under `torch.compile` both take 5 ms.",
+    "forward and backward, and its published formula 320 ms; under `torch.compile` ours takes 5 ms and the published "
+    "formula 5 ms.",
 )
 def test_the_speed_is_measured() -> None:
     bench = results.load("bench-dac-linear", "cpu")
     at = [row for row in bench["rows"] if (row["size"], row["dtype"]) == ("1024 × 200 × 200", "float32")]
     took = {row["competitor"]: f"{row['forward_backward_ms']:.0f}" for row in at}
-    ours, theirs, both = re.findall(r"(\d+) ms", README)
-    assert took == {
+    ours, theirs, ours_compiled, theirs_compiled = re.findall(r"(\d+) ms", README)
+    said = {
         "companion": ours,
         "published": theirs,
-        "companion, compiled": both,
-        "published, compiled": both,
+        "companion, compiled": ours_compiled,
+        "published, compiled": theirs_compiled,
     }
+    assert {name: took[name] for name in said} == said
     assert bench["provenance"]["hardware"] == {"cpu": "AMD EPYC", "gpu": None}
     assert bench["provenance"]["threads"] == 2
 
