@@ -52,8 +52,8 @@ def slope(n: Tensor, hard: bool) -> Tensor:
 
 def normalise(y: Tensor, dims: tuple[int, ...], alpha: float, unbiased: bool) -> tuple[Tensor, Tensor]:
     """n and r."""
-    # μ = μ₁ + mean(y − μ₁)
-    centred = y - y.mean(dims, keepdim=True)
+    # μ = μ₁ + mean(y − μ₁); no μ₁ changes n, so none has a gradient, and the backward pass has a sum less
+    centred = y - y.mean(dims, keepdim=True).detach()
     centred = centred - centred.mean(dims, keepdim=True)
     # v = Σ(y − μ)²/D,  r = 1/√(v + α)
     variance = centred.square().sum(dims, keepdim=True) / (row_length(y, dims) - int(unbiased))
