@@ -2,8 +2,8 @@
 otherwise use. ``all`` measures everything; without a name, the names are listed.
 
 All competitors of one size run interleaved in one process, so that a processor that slows down slows all of them, in
-an order drawn anew each round and each after an uncounted call of its own; the median is reported. Memory on a CPU is
-the high-water mark of a process of its own, above what the inputs need.
+an order drawn anew each round and each after an uncounted call of its own; the median is reported. Memory, of
+one of the largest sizes, is on a CPU the high-water mark of a process of its own, above what the inputs need.
 Before the first shape and after each a fixed piece of work is timed, the reference; a shape beside which it was slow is
 measured again, and a result in which it stays slow is not promoted.
 The result goes to the folder of runs; ``python -m companion experiments promote`` copies it to data/results.
@@ -331,7 +331,7 @@ def _measured(what: Subject, device: str, dtypes: Sequence[str], most: int, repe
     _choose(device)
     started = time.perf_counter()
     shapes = [shape for shape in what.shapes(device) if math.prod(shape) <= most]
-    largest = max(math.prod(shape) for shape in shapes)
+    largest = max(shapes, key=math.prod)
     rows: list[dict[str, Any]] = []
     references = [reference(device)]
     for dtype in dtypes:
@@ -343,7 +343,7 @@ def _measured(what: Subject, device: str, dtypes: Sequence[str], most: int, repe
                 if disturbed([*references, after]) is None:
                     break
             references.append(after)
-            if math.prod(shape) == largest:
+            if shape == largest:
                 for row in at_shape:
                     row["peak_mib"] = peak_mebibytes(what.name, row["competitor"], shape, dtype, device)
             rows += at_shape

@@ -146,6 +146,15 @@ def test_a_shape_beside_which_the_reference_was_slow_is_measured_again(monkeypat
     assert [each["median"] for each in settings["reference_ms"]] == [1.0, 1.0, 1.0]
 
 
+def test_memory_is_measured_at_one_of_the_largest_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "measure", lambda what, shape, *_: [{"competitor": "companion", "shape": shape}])
+    monkeypatch.setattr(bench, "reference", lambda device: {"least": 1.0, "median": 1.0})
+    monkeypatch.setattr(bench, "peak_mebibytes", lambda *_: 1.0)
+    what = dataclasses.replace(bench.subjects()["apa"], shapes=lambda device: [(2, 2), (2, 3), (3, 2)])
+    rows = bench._measured(what, "cpu", ["float32", "bfloat16"], 10, 1)["rows"]
+    assert [row["shape"] for row in rows if "peak_mib" in row] == [(2, 3), (2, 3)]
+
+
 def test_the_reference_takes_some_time() -> None:
     took = bench.reference("cpu")
     assert 0 < took["least"] <= took["median"]
