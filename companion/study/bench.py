@@ -143,9 +143,6 @@ def _network(activation: Callable[[], nn.Module]) -> Callable[[Tensor], Tensor]:
 
 _FORMATS = {torch.float32: torch.contiguous_format, torch.bfloat16: torch.channels_last}
 
-#: Seconds until a processor that rested runs at its speed, and a new process has its threads: the first reference of
-#: nine processes took up to 2.4 times the next.
-_WAKING = 1.0
 #: How often a shape is measured beside which the reference was slow.
 _ATTEMPTS = 3
 
@@ -336,8 +333,6 @@ def _measured(what: Subject, device: str, dtypes: Sequence[str], most: int, repe
     shapes = [shape for shape in what.shapes(device) if math.prod(shape) <= most]
     largest = max(shapes, key=math.prod)
     rows: list[dict[str, Any]] = []
-    while time.perf_counter() - started < _WAKING:
-        reference(device)
     references = [reference(device)]
     for dtype in dtypes:
         for shape in shapes:
