@@ -173,8 +173,8 @@ def disturbed(references: Sequence[Mapping[str, float]]) -> str | None:
     -------
     str or None
         A sentence, if there is no reference, or if a median after a shape is more than a quarter above the least of
-        all times. Before the first shape the process has just begun: of nine on a quiet machine five were slow there, by
-        up to 2.5 times, and all at speed after their first shape. So what is timed there can only be the least.
+        all times. Before the first shape the process has just begun: of nine on a quiet machine five were slow
+        there, by up to 2.5 times, and all at speed after their first shape. So that one can only be the least.
 
     Examples
     --------
