@@ -86,7 +86,7 @@ PLACES = {
     # what a person has to say of each: who it is compared with, pictures, pages on all of them
     *(f"companion/study/together/{name}.py" for name in ("neurons", "gpt", "pairs")),
     "book/_static/neuron.svg",
-    *(f"book/appendix/{name}.ipynb" for name in ("api", "claims", "performance", "recipes")),
+    *(f"book/appendix/{name}.ipynb" for name in ("api", "claims", "recipes")),
     "book/appendix/course.md",
     *(f"book/together/{name}.ipynb" for name in ("composing", "what-the-papers-got-wrong", "which-neuron")),
     # what tests know of each and no room says yet
