@@ -172,9 +172,7 @@ def disturbed(references: Sequence[Mapping[str, float]]) -> str | None:
     Returns
     -------
     str or None
-        A sentence, if there is no reference, or if a median after a shape is more than a quarter above the least of
-        all times. Before the first shape the process has just begun: of nine on a quiet machine five were slow
-        there, by up to 2.5 times, and all at speed after their first shape. So that one can only be the least.
+        A sentence, if there is no reference, or if a median is more than a quarter above the least of all times.
 
     Examples
     --------
@@ -184,8 +182,7 @@ def disturbed(references: Sequence[Mapping[str, float]]) -> str | None:
     """
     if not references:
         return "no reference was timed beside it"
-    least = min(each["least"] for each in references)
-    most = max(each["median"] for each in references[1:] or references)
+    least, most = min(each["least"] for each in references), max(each["median"] for each in references)
     return f"the reference took up to {most:.2f} ms, its least time is {least:.2f} ms" if most > 1.25 * least else None
 
 

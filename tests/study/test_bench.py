@@ -129,8 +129,11 @@ def test_every_counted_call_follows_one_of_its_own_and_the_order_changes() -> No
     assert len(set(orders)) > 1
 
 
-def test_a_shape_beside_which_the_reference_was_slow_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    references = iter([1.0, 1.5, 1.0, 1.0])  # before; after the first shape, and again; after the second
+@pytest.mark.parametrize("first", [(1.0, 1.5), (1.5, 1.0)], ids=["after it", "before it"])
+def test_a_shape_beside_which_the_reference_was_slow_is_measured_again(
+    first: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    references = iter([*first, 1.0, 1.0])  # before; after the first shape, and again; after the second
     measured: list[tuple[int, ...]] = []
 
     def note(what: bench.Subject, shape: tuple[int, ...], *_: object) -> list[dict[str, object]]:
