@@ -110,15 +110,17 @@ def _written(ratio: float) -> str:
 
 
 def longer(ratio: float) -> str:
-    """A ratio of times in words that "than" follows.
+    """A ratio of times in words that "than" follows; what is called equal is no longer.
 
     Examples
     --------
-    >>> longer(1.28), longer(0.97), longer(1.001)
-    ('28 % longer', '3 % shorter', 'no longer')
+    >>> longer(1.28), longer(0.9), longer(1.01), longer(0.97)
+    ('28 % longer', '10 % shorter', 'no longer', 'no longer')
     """
+    if 1 / EQUAL <= ratio <= EQUAL:
+        return "no longer"
     more = round(100 * (ratio - 1))
-    return f"{more} % longer" if more > 0 else f"{-more} % shorter" if more < 0 else "no longer"
+    return f"{more} % longer" if more > 0 else f"{-more} % shorter"
 
 
 def percent(error: float) -> str:
