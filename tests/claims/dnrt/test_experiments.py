@@ -3,9 +3,9 @@
 What counts as clear stood before the results existed: `companion.dnrt.study.experiments.comparisons`, differences
 paired by seed, p < 0.05 by the t-test with Holm's correction over all comparisons of one result.
 
-The arena (`tests.claims.arena`) has λ = 1, which the paper sets where it does not tune, on what three hidden layers
-give. It is judged since its accuracies are known, wherever a row asks what it has: not for Eqs. 2 and 3, sparsity, rare
-classes, transformers.
+The arenas (`tests.claims.arena`) have λ = 1, which the paper sets where it does not tune, on what all activations give.
+That of digits is judged since its accuracies are known, wherever a row asks what it has: not for Eqs. 2 and 3,
+sparsity, rare classes, transformers; that of photographs for what ARR adds, but not for overfitting: it augments.
 """
 
 from __future__ import annotations
@@ -220,8 +220,17 @@ def test_relevance():
 
 
 def with_arr(measure: arena.Measure = arena.accuracy) -> list[Comparison[str]]:
-    """What ARR adds to GELU and to RAA in the arena."""
+    """What ARR adds to GELU and to RAA on digits."""
     return arena.meeting("arr", ["gelu"], measure) + arena.meeting("dnrt", ["raa"], measure)
+
+
+def nc1(row: arena.Row) -> float:
+    return float(row["collapse"])
+
+
+def on_photographs(measure: arena.Measure = arena.accuracy) -> list[Comparison[str]]:
+    """What ARR adds to GELU there, where images are augmented."""
+    return arena.meeting("arr", ["gelu"], measure, arena.PHOTOGRAPHS)
 
 
 CLASSES = (
@@ -239,7 +248,10 @@ CLASSES = (
     turned_by=both(
         *(
             rows(name, lambda row, measure=measure: row | {measure: 0.5 + 0.01 * row["seed"]})
-            for name, measure in ((arena.NAME, "collapse"), *((name, measure) for name, _, measure in CLASSES))
+            for name, measure in (
+                *((name, "collapse") for name in (arena.NAME, arena.PHOTOGRAPHS)),
+                *((name, measure) for name, _, measure in CLASSES),
+            )
         )
     ),
 )
@@ -253,11 +265,12 @@ def test_focused():
         effects.append(effect(*found_in(of, [pair], measure), None, sign=-1, scale=100))
     every = [each.difference.mean for each in found_in(run, [pair for _, pair, _ in CLASSES[2:]], "within")]
     perceptrons = enumerated([f"{each.shown.mean:.1f}" for each in effects[:2]])
-    collapsed = [effect(each, None, sign=-1) for each in with_arr(lambda row: float(row["collapse"]))]
+    collapse = [*with_arr(nc1), *on_photographs(nc1)]
+    collapsed = [effect(each, None, sign=-1) for each in collapse]
     return run.judge(
         f"ARR lowers the share within classes by {perceptrons} points on MNIST, by {means(effects[2:])} where a small "
         f"ViT's classifier reads, {enumerated([f'{-100 * each:.0f}' for each in every])} over all blocks; NC1 by "
-        f"{enumerated([f'{each.shown.mean:.2f}' for each in collapsed])} in the arena.",
+        f"{enumerated([f'{each.shown.mean:.2f}' for each in collapsed])} in the arenas.",
         [each.outcome for each in (*effects, *collapsed)],
         power=powered(effects, "points of the variance"),
         undecided=run.with_more_seeds(effects),
@@ -398,11 +411,12 @@ def test_lambda():
     )
     points = [f"{100 * each.difference.mean:+.2f}" for each in (*small, *large)]
     losses = [effect(each, 100 * HALF_A_POINT, sign=-1, scale=100) for each in small]
-    met = with_arr()
+    met = [*with_arr(), *on_photographs()]
     arrs = [f"{100 * each.difference.mean:+.2f}" for each in met]
     return run.judge(
         f"On MNIST ARR changes RAA's accuracy by {enumerated(points[:3])} points at λ = 0.001, 0.01 and 0.1, by "
-        f"{enumerated(points[3:])} at 1, 10 and 100; in the arena at 1 by {arrs[1]}, GELU's by {arrs[0]}.",
+        f"{enumerated(points[3:])} at 1, 10 and 100; in arenas at 1 by {arrs[1]}, GELU's by {arrs[0]} and "
+        f"{arrs[2]}.",
         [no_worse(each, HALF_A_POINT) for each in (*small, *met)],
         power=powered(losses, "points", ours=True),
         undecided=run.with_more_seeds(losses),
@@ -471,11 +485,12 @@ def test_parts():
         ("raa", "arr", "dnrt", "dnrt"), ("gelu", "gelu", "raa", "arr"), claimed, strict=True
     ):
         effects += arena.of_errors(neuron, [other], [size])
-    raa, arr, arr_over, raa_over = (means(effects[at::4]) for at in range(4))
+    photographs = arena.of_errors("arr", ["gelu"], claimed[1:2], arena.PHOTOGRAPHS)
+    raa, arr, arr_over, raa_over = (means([*effects[at::4], *(photographs if at == 1 else [])]) for at in range(4))
     return run.judge_effects(
-        f"Of GELU's errors RAA takes {raa} % in two small ViTs and the arena, ARR {arr} %; of RAA's ARR takes "
-        f"{arr_over} %, of ARR's RAA {raa_over} %.",
-        effects,
+        f"Of GELU's errors RAA takes {raa} % (two ViTs, digits), ARR {arr} (those and photographs); of RAA's ARR "
+        f"{arr_over}, of ARR's RAA {raa_over}.",
+        [*effects, *photographs],
         "% of the errors",
     )
 
