@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from companion import DACLinear
+from companion.dac.conversion import PreActivated
 from companion.dac.study import constructions, experiments
 from companion.dac.study.experiments import changes, comparisons, error_rates
 from companion.study import datasets
@@ -115,6 +116,18 @@ def test_as_the_paper_says_141_units_have_as_many_parameters_as_200(depth):
     assert abs(dac - base) < abs(dac - 141 * 14 - base)
 
 
+def test_where_the_paper_sees_a_gain_networks_of_equal_size_meet():
+    large = get("dac-sgemm").presets["large"]
+    size = {
+        (case["unit"], case["width"]): experiments._parameters(experiments._regressor(case, 14, 0))
+        for case in get("dac-sgemm").cases(large)
+    }
+    assert size.keys() == {("base", 141), ("base", 200), ("dac", 141), ("shared", 200)}
+    assert min(size["base", 200], size["dac", 141]) > 1e5
+    assert size["dac", 141] == pytest.approx(size["base", 200], rel=0.01)
+    assert size["shared", 200] == pytest.approx(size["base", 200], rel=0.01)
+
+
 def test_a_pyramids_widths_fall_evenly_to_a_quarter():
     assert experiments._widths(regression_case("base", 100, 4, "pyramidal")) == [100, 75, 50, 25]
     assert experiments._widths(regression_case("base", 100, 4)) == [100] * 4
@@ -127,7 +140,7 @@ def normalised(z, scale):
 def test_the_networks_compute_what_the_paper_writes():
     x = torch.randn(50, 14)
     with torch.no_grad():
-        for unit in ("base", "dac"):
+        for unit in ("base", "dac", "shared"):
             model = experiments._regressor(regression_case(unit, 6, 2), 14, 0)
             for parameter in model.parameters():
                 parameter.add_(0.3 * torch.randn(parameter.shape))
@@ -140,27 +153,36 @@ def test_the_networks_compute_what_the_paper_writes():
                 y = (normalised(y @ second.T, scale_2) + beta_2).relu()
                 expected = y @ last.T
             else:
-                first, bias, scale, second, bias_2, scale_2, last, bias_3 = state
+                if unit == "dac":
+                    first, bias, scale, second, bias_2, scale_2, last, bias_3 = state
+                else:  # one bias for each sender, of which every receiver has the same
+                    bias, first, scale, bias_2, second, scale_2, bias_3, last = state
                 z = normalised((first * (x[:, None] + bias).relu()).sum(2), scale)
                 z = normalised((second * (z[:, None] + bias_2).relu()).sum(2), scale_2)
                 expected = (last * (z[:, None] + bias_3).relu()).sum(2)
             torch.testing.assert_close(model(x), expected[:, 0] + shift, atol=1e-4, rtol=1e-4)
 
 
-def test_a_baseline_and_a_dac_of_one_shape_start_from_the_same_weights_and_zero_biases():
-    base, dac = (experiments._regressor(regression_case(unit, 9, 3), 14, 5) for unit in ("base", "dac"))
+def test_networks_of_one_shape_start_from_the_same_weights_and_zero_biases():
+    base, dac, shared = (
+        experiments._regressor(regression_case(unit, 9, 3), 14, 5) for unit in ("base", "dac", "shared")
+    )
     ours = [m for m in base.modules() if isinstance(m, nn.Linear)]
     theirs = [m for m in dac.modules() if isinstance(m, DACLinear)]
-    assert len(ours) == len(theirs) == 4
-    for a, b in zip(ours, theirs, strict=True):
+    between = [m for m in shared.modules() if isinstance(m, PreActivated)]
+    assert len(ours) == len(theirs) == len(between) == 4
+    for a, b, c in zip(ours, theirs, between, strict=True):
         assert torch.equal(a.weight, b.weight)
+        assert torch.equal(a.weight, c.layer.weight)
         assert not b.bias.any()
+        assert not c.bias.any()
 
 
-def test_only_weights_are_regularised():
-    model = experiments._regressor(regression_case("dac", 9, 3), 14, 5)
+@pytest.mark.parametrize(("unit", "layer"), [("dac", DACLinear), ("shared", nn.Linear)])
+def test_only_weights_are_regularised(unit, layer):
+    model = experiments._regressor(regression_case(unit, 9, 3), 14, 5)
     decayed, _ = parameter_groups(model, 1e-5, "kernels")
-    assert [p.shape for p in decayed["params"]] == [m.weight.shape for m in model.modules() if isinstance(m, DACLinear)]
+    assert [p.shape for p in decayed["params"]] == [m.weight.shape for m in model.modules() if isinstance(m, layer)]
 
 
 def replayed(job):

@@ -25,10 +25,12 @@ its counterpart is DAC → BN′, `depth` times, and a DAC of one unit, where BN
 The ``laptop`` preset keeps the recipe and shrinks the rest: a seventh of the training rows, early stopping from epoch
 75 on, one depth, rectangles of widths up to 100 (DAC) and 141 (baseline), pyramids up to 90 and 125. A first version
 ended after 120 epochs, where early stopping had not yet ended 22 of 60 trainings; so the limit is 400. The ``excerpt``
-preset shrinks nothing but the list of networks: all rows and epochs, for the three changes of one baseline. `changes`
-is the paper's comparison, fixed beforehand: per width, the differences of log test error (in nats) between a baseline
-and the network with twice its weights, with twice its parameters by unshared biases, and with as many parameters by
-fewer units and unshared biases.
+preset shrinks nothing but the list of networks: all rows and epochs, for the three changes of one baseline; so does
+``large``, where the paper sees a gain, at more than 10⁵ parameters. There a third network stands between the two kinds:
+its units activate before the weights, as a DAC's, and have one bias for each sender ("shared"). `changes` is the
+paper's comparison, fixed beforehand: per width, the differences of log test error (in nats) between a baseline and the
+network with twice its weights, with twice its parameters by unshared biases, and with as many parameters by fewer units
+and unshared biases.
 
 ``dac-cifar10``, ``dac-cifar100`` and ``dac-imagenette`` are section 5's classifications with six kinds of units: the
 network as it is ("base"), with DAC ("dac", `companion.to_dac`, which says what becomes of the first layer, of
@@ -82,7 +84,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from companion.dac.conversion import to_dac, to_multibias
+from companion.dac.conversion import PreActivated, to_dac, to_multibias
 from companion.dac.layers import DACLinear
 from companion.study import datasets
 from companion.study.analysis import Comparison, EarlyStopping, early_stopping, family
@@ -131,24 +133,34 @@ def _without_shift(width: int) -> nn.Module:
     return norm
 
 
+def _shared(m: int, n: int) -> nn.Module:
+    """What is between a DAC and a baseline: activated before the weights, with a bias for each sender alone."""
+    return PreActivated(nn.Linear(m, n, bias=False), "relu", torch.zeros(m))
+
+
+_BEFORE: dict[str, Callable[[int, int], nn.Module]] = {"dac": DACLinear, "shared": _shared}
+
+
 def _regressor(case: Case, variables: int, seed: int) -> nn.Module:
     """Return a network for a case. A baseline and a DAC of one shape start from the same weights."""
     widths = [variables, *_widths(case), 1]
     pairs = list(pairwise(widths))
     parts: list[nn.Module] = []
-    if case["unit"] == "dac":
+    if case["unit"] in _BEFORE:
+        layer = _BEFORE[case["unit"]]
         for m, n in pairs[:-1]:
-            parts += [DACLinear(m, n), _without_shift(n)]
-        parts.append(DACLinear(*pairs[-1]))
+            parts += [layer(m, n), _without_shift(n)]
+        parts.append(layer(*pairs[-1]))
     else:
         for m, n in pairs[:-1]:
             parts += [nn.Linear(m, n, bias=False), nn.BatchNorm1d(n), nn.ReLU()]
         parts.append(nn.Linear(*pairs[-1], bias=False))
+    network = nn.Sequential(*parts)
     torch.manual_seed(seed)
-    for part in parts:
+    for part in network.modules():
         if isinstance(part, (nn.Linear, DACLinear)):
             nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
-    return _Output(nn.Sequential(*parts), shift=True)
+    return _Output(network, shift=True)
 
 
 def _regression_data(job: Job) -> datasets.Splits:
@@ -227,9 +239,9 @@ def _regression_cases(settings: Mapping[str, Any]) -> list[Case]:
     return [
         {"unit": unit, "shape": shape, "depth": depth, "width": width}
         for shape in ("rectangular", "pyramidal")
-        for unit in ("base", "dac")
+        for unit in ("base", "dac", "shared")
         for depth in settings["depths"]
-        for width in settings[f"{shape}_{unit}"]
+        for width in settings.get(f"{shape}_{unit}", [])
     ]
 
 
@@ -280,13 +292,20 @@ _SGEMM_EXCERPT: dict[str, Any] = {
     "pyramidal_dac": [],
     "device": "cpu",
 }
+# About 12 core-hours.
+_SGEMM_LARGE: dict[str, Any] = {
+    **_SGEMM_EXCERPT,
+    "rectangular_base": [141, 200],
+    "rectangular_dac": [141],
+    "rectangular_shared": [200],
+}
 
 register(
     Experiment(
         name="dac-sgemm",
         mechanism="dac",
         description=(
-            "SGEMM: weights or biases? (full: reproduction of section 5; excerpt: one width of it; laptop: fewer rows)"
+            "SGEMM: weights or biases? (full: section 5; excerpt, large: some widths of it; laptop: fewer rows)"
         ),
         presets={
             "smoke": {
@@ -305,6 +324,7 @@ register(
             },
             "laptop": _SGEMM_SMALL,
             "excerpt": _SGEMM_EXCERPT,
+            "large": _SGEMM_LARGE,
             "full": _SGEMM,
         },
         cases=_regression_cases,
