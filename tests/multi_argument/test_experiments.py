@@ -42,9 +42,9 @@ def test_a_committed_result_is_by_code_that_gives_the_same_numbers_today(results
 
 
 @pytest.mark.parametrize("name", KEYS)
-@pytest.mark.parametrize("preset", ["laptop", "full"])
+@pytest.mark.parametrize("preset", ["laptop", "mnist", "full"])
 def test_outer_networks_have_the_parameters_of_two_arguments_within_one_per_cent_and_never_more(name, preset):
-    settings = get(name).presets[preset]
+    settings = get(name).presets.get(preset, get(name).presets["laptop"])
     channels, *sides = SHAPES[settings["dataset"]]
     shape = (channels, *(side // settings.get("pool", 1) for side in sides))
     wanted = parameters_of("arity 2", settings, shape)
@@ -106,7 +106,8 @@ def test_session_two_trains_the_inner_network_and_session_three_leaves_it_and_be
         return session
 
     monkeypatch.setattr(experiments, "_train", spy)
-    experiments._measure(job_of(neuron, seed=3, epochs=2, attacked=10, map_steps=5))
+    options = {"seed": 3, "epochs": 2, "attacked": 10, "map_steps": 5}
+    [row] = experiments._measure(job_of(neuron, **options))
     (start, learned, outer_two, trained_two), (frozen, still, outer_three, trained_three) = seen
     assert all(not torch.equal(start[name], learned[name]) for name in start)
     assert all(torch.equal(learned[name], frozen[name]) for name in start)
@@ -114,6 +115,15 @@ def test_session_two_trains_the_inner_network_and_session_three_leaves_it_and_be
     assert not torch.equal(outer_two, outer_three)
     assert not torch.equal(trained_two, outer_two)
     assert not torch.equal(trained_three, outer_three)
+    # Where a run asks for what is learned alone, the third one is left out and the rest is the same.
+    [learned_alone] = experiments._measure(job_of(neuron, sessions=2, **options))
+    assert len(seen) == 3
+    assert {key: row[key] for key in row if key.endswith("_two") or key in ("coefficients", "spectrum")} == {
+        key: value
+        for key, value in learned_alone.items()
+        if key.endswith("_two") or key in ("coefficients", "spectrum")
+    }
+    assert learned_alone["accuracy"] is None
 
 
 class Scripted:
