@@ -83,13 +83,13 @@ class _Attention(nn.Module):
 
 
 class _Perceptron(nn.Module):
-    """Width → four times the width → activation → width."""
+    """Width → units → activation → width."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, units: int) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(width, 4 * width)
+        self.fc1 = nn.Linear(width, units)
         self.act: nn.Module = nn.Identity()
-        self.fc2 = nn.Linear(4 * width, width)
+        self.fc2 = nn.Linear(units, width)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.fc2(self.act(self.fc1(x)))
@@ -99,13 +99,13 @@ class _Perceptron(nn.Module):
 class _Block(nn.Module):
     """Attention and perceptron, each normalised before and added to what came in."""
 
-    def __init__(self, width: int, heads: int, drop_path: float) -> None:
+    def __init__(self, width: int, heads: int, drop_path: float, units: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps=1e-6)
         self.attn = _Attention(width, heads)
         self.drop_path1 = DropPath(drop_path)
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = _Perceptron(width)
+        self.mlp = _Perceptron(width, units)
         self.drop_path2 = DropPath(drop_path)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -145,6 +145,8 @@ class VisionTransformer(nn.Module):
         Of the attention; divides `width`.
     drop_path : float
         Rate of `DropPath` in the last block; it grows linearly from 0 in the first, as in timm.
+    units : int, optional
+        Hidden ones of each perceptron. Default: four times the width.
 
     Raises
     ------
@@ -177,6 +179,7 @@ class VisionTransformer(nn.Module):
         depth: int,
         heads: int,
         drop_path: float = 0.0,
+        units: int | None = None,
     ) -> None:
         super().__init__()
         if image_size % patch:
@@ -186,7 +189,8 @@ class VisionTransformer(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.empty(1, 1 + (image_size // patch) ** 2, width))
         self.patch_embed = _PatchEmbedding(in_channels, patch, width)
-        blocks = [_Block(width, heads, drop_path * block / max(depth - 1, 1)) for block in range(depth)]
+        rates = [drop_path * block / max(depth - 1, 1) for block in range(depth)]
+        blocks = [_Block(width, heads, rate, units or 4 * width) for rate in rates]
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, num_classes)

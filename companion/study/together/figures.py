@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from companion.study import results
 from companion.study.analysis import Comparison, alike, compare
 from companion.study.plotting import COLOURS, Picture, picture, subplots
-from companion.study.together import graph, mlp, neurons, power
+from companion.study.together import graph, mlp, neurons, power, vit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ WORDS: dict[Verdict, str] = {
 """What a verdict is called."""
 
 
-LABELS = {name: neuron.label for name, neuron in (neurons.NEURONS | mlp.NEURONS).items()}
+LABELS = {name: neuron.label for name, neuron in (neurons.NEURONS | mlp.NEURONS | vit.NEURONS).items()}
 """What a neuron is called, by the name that rows have."""
 
 
@@ -200,6 +200,7 @@ def averaged(rows: Iterable[Mapping[str, Any]], measure: str = "accuracy") -> li
 #: An arena's title, and the difference that matters there. A training of each is judged by its accuracy.
 _ARENAS = {
     "together-conv": ("photographs, convolutions\n(CIFAR-10), points", power.SMALLEST_DIFFERENCE),
+    "together-vit": ("photographs, transformer\n(CIFAR-10), points", vit.SMALLEST_DIFFERENCE),
     "together-mlp": ("digits, perceptron\n(MNIST), points", mlp.SMALLEST_DIFFERENCE),
     "together-graph": ("papers, graph networks\n(two on two), points", graph.SMALLEST_DIFFERENCE),
 }

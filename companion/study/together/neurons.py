@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from companion import neurons
 from companion.dnrt.attachment import AttachedARR
+from companion.neurons.centre import AttachedCentre
 from companion.rehearsal import Example
 from companion.study.together.network import LAYERS, ArenaCNN
 from companion.study.together.sizes import as_wide_as
@@ -201,7 +202,7 @@ def equal_widths(
 
 
 def loss_of(model: nn.Module, label_smoothing: float = 0.0) -> Loss:
-    """Return cross-entropy, and ARR's loss with it where that is attached.
+    """Return cross-entropy, and the loss of ARR or of centres with it where such a one is attached.
 
     Parameters
     ----------
@@ -215,10 +216,10 @@ def loss_of(model: nn.Module, label_smoothing: float = 0.0) -> Loss:
     callable
         Takes logits and classes.
     """
-    arr = getattr(model, "arr", None)
+    attached = next((each for each in model.children() if isinstance(each, (AttachedARR, AttachedCentre))), None)
 
     def loss(logits: Tensor, targets: Tensor) -> Tensor:
         task = F.cross_entropy(logits, targets, label_smoothing=label_smoothing)
-        return task + arr.loss(targets) if isinstance(arr, AttachedARR) else task
+        return task if attached is None else task + attached.loss(targets)
 
     return loss

@@ -1,0 +1,147 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from companion import RAA, LASiLU, count
+from companion.dnrt.attachment import AttachedARR
+from companion.neurons.centre import AttachedCentre
+from companion.study.experiments import Job, get
+from companion.study.together import vit
+from companion.study.together.neurons import loss_of
+from companion.study.together.vit import NEURONS, build
+from companion.study.training import evaluate, parameter_groups
+from tests.cases import together
+from tests.study.experiments.committed import assert_current, committed
+
+SHAPE, CLASSES, SIZES = (1, 8, 8), 10, {"patch": 2, "width": 32, "depth": 2, "heads": 2}
+KEYS = {
+    "together-vit": {
+        *("neuron", "seed", "learning_rate", "accuracy", "loss", "calibration_error", "collapse"),
+        *("parameters", "flops", "accuracy_std_0.3", "accuracy_mean_0.4"),
+    }
+}
+
+
+def network(name, units=None):
+    units = vit._units(name, SHAPE, CLASSES, **SIZES) if units is None else units
+    torch.manual_seed(1)
+    return build(name, nn.Identity(), SHAPE, CLASSES, SIZES, units)
+
+
+def job_of(preset, neuron, rate=1e-3, stage="evaluation", **changes):
+    settings = {**get("together-vit").settings(preset), **changes}
+    return Job("together-vit", stage, {"neuron": neuron}, settings, 0, rate)
+
+
+def kinds(model, kind):
+    return sum(isinstance(module, kind) for module in model.modules())
+
+
+def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
+    result = results["together-vit"]
+    assert len(result["rows"]) == len(result["settings"]["competitors"]) * len(result["seeds"])
+    for row in result["rows"]:
+        assert row.keys() >= KEYS["together-vit"]
+
+
+@pytest.mark.parametrize("name", committed("together-vit"))
+def test_committed_results_are_what_this_code_gives(results, name):
+    assert_current(name, results)
+
+
+@together("name, kind, times", [
+    ("gelu", nn.GELU, 2),
+    ("relu_arr", nn.ReLU, 2),
+    ("dnrt", RAA, 2),
+    ("la_silu", LASiLU, 2),
+    ("arr", AttachedARR, 1),
+    ("relu_arr", AttachedARR, 1),
+    ("dnrt", AttachedARR, 1),
+    ("centre", AttachedCentre, 1),
+    ("raa", AttachedARR, 0),
+])  # fmt: skip
+def test_a_neuron_stands_in_every_block(name, kind, times):
+    assert kinds(network(name), kind) == times
+
+
+@together("name", ["arr", "relu_arr", "dnrt"])
+def test_what_arr_holds_is_the_class_token_of_every_block(name):
+    model = network(name)
+    seen = []
+    for block in model.blocks:
+        block.mlp.act.register_forward_hook(lambda module, args, output: seen.append(output[:, 0]))
+    model(torch.rand(5, *SHAPE))
+    assert [torch.equal(held, there) for held, there in zip(model.arr.responses.by_layer.values(), seen, strict=True)]
+    assert model.arr.weight == 1
+    assert len(seen) == 2
+
+
+@together("name", NEURONS)
+def test_every_network_has_as_many_parameters_as_gelus(name):
+    own, base = (count(network(each), SHAPE) for each in (name, "gelu"))
+    assert abs(own.parameters - base.parameters) <= 0.01 * base.parameters
+    assert own.unknown == ()
+
+
+@together("name", NEURONS)
+def test_every_parameter_learns(name):
+    model = network(name)
+    targets = torch.arange(20) % CLASSES
+    loss_of(model)(model(torch.rand(20, *SHAPE)), targets).backward()
+    still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert still == []
+    groups = parameter_groups(model, 1e-3, "kernels")
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+
+
+@together("name", ["relu", "la_silu", "arr", "dnrt", "centre"])
+def test_networks_of_equal_widths_begin_with_equal_weights(name):
+    gelu, other = network("gelu", 128).state_dict(), network(name, 128).state_dict()
+    assert [key for key in gelu if not torch.equal(gelu[key], other[key])] == []
+
+
+@together("name", ["arr", "centre"])
+def test_a_loss_that_is_attached_is_added(name):
+    model = network(name)
+    targets = torch.arange(20) % CLASSES
+    logits = model(torch.rand(20, *SHAPE))
+    whole = loss_of(model)(logits, targets)
+    assert whole > F.cross_entropy(logits, targets) + 1e-6
+
+
+def test_an_unknown_neuron_is_refused():
+    with pytest.raises(ValueError, match="neuron is 'mish'; allowed are gelu, relu"):
+        network("mish", 8)
+
+
+def test_a_network_learns(monkeypatch):
+    # mirrored and shifted digits of eight pixels are hard, and would take it ten times as long
+    monkeypatch.setattr(vit, "random_crop_and_mirror", lambda images, padding: images)
+    fitted = vit.fit(job_of("smoke", "gelu", rate=3e-3, epochs=8, train_size=1300, batch_size=20))
+    assert evaluate(fitted.model, fitted.splits.test).accuracy > 0.5
+
+
+def test_tuning_is_a_third_of_the_epochs_and_validates():
+    presets = get("together-vit").presets
+    for preset in ("laptop", "full"):
+        assert presets[preset]["tuning"]["epochs"] == presets[preset]["epochs"] // 3
+    splits = vit.fit(job_of("smoke", "gelu", stage="tuning")).splits
+    assert (len(splits.train), len(splits.validation)) == (200, 270)
+
+
+def test_the_presets_differ_in_size_alone():
+    presets = get("together-vit").presets
+    differing = {name: {key for key in each if each[key] != presets["laptop"][key]} for name, each in presets.items()}
+    assert differing["pilot"] == {"seeds", "competitors"}
+    assert differing["full"] == {
+        *("train_size", "tuning", "width", "depth", "heads", "epochs", "precision", "compiled", "device"),
+    }
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize("neuron", ["la_silu", "dnrt", "centre"])
+def test_the_full_preset_compiles_every_neuron_in_one_graph(neuron):
+    small = {"width": 32, "depth": 2, "heads": 2, "patch": 2, "epochs": 1, "train_size": 100, "batch_size": 50}
+    vit.fit(job_of("full", neuron, device="cpu", dataset="digits", shift=1, **small))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
