@@ -28,6 +28,7 @@ def test_the_chapter_and_the_puzzles_are_the_part_on_kernels():
 PACKAGE = ROOT / "companion"
 SHOWN = re.compile(r'\bcuda\(\s*"([^"]+)",\s*"([^"]+)"')
 EXCERPT = re.compile(r'\bexcerpt\(\s*"([^"]+)"')
+LINKED = re.compile(r"\]\(\{\{ repository \}\}/blob/main/companion/([\w/.]+)\)")
 DEFINED = re.compile(r"__device__[^;{}()=]*?\b(\w+)(?:<[^<>()]*>)?\s*\(")
 LAMBDA = re.compile(r"\bauto (\w+) = \[")
 
@@ -42,10 +43,13 @@ def closure(path):
 
 
 def called_and_not_shown(notebook):
-    """The functions of the project that what a page shows of kernels calls, and that it does not show."""
+    """The functions of the project that what a page shows of kernels calls, and that it neither shows nor links to."""
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     sources = {path for path, _ in SHOWN.findall(code)} | set(EXCERPT.findall(code))
-    files = {file for path in sources for file in closure(PACKAGE / path)}
+    text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    linked = {PACKAGE / path for path in LINKED.findall(text)}
+    assert {file for file in linked if not file.exists()} == set()
+    files = {file for path in sources for file in closure(PACKAGE / path)} - linked
     defined = {name for file in files for name in DEFINED.findall(without_comments(file.read_text(encoding="utf-8")))}
     texts = [
         "".join(output.data["text/markdown"])
@@ -66,7 +70,7 @@ def without_comments(text):
 
 
 @together("name", PAGES)
-def test_a_kernel_page_shows_every_function_that_its_kernels_call(name):
+def test_a_kernel_page_shows_every_function_that_its_kernels_call_or_links_its_file(name):
     notebook = nbformat.read(BOOK / "mechanisms" / f"{name}.ipynb", as_version=4)
     assert called_and_not_shown(notebook) == []
 
