@@ -105,6 +105,7 @@ def test_additional_biases_brought_no_clear_gain() -> None:
     "3. {doc}`A gate that sees the layer <mechanisms/layeract>` (LayerAct).",
     "On MNIST the mean outputs are nearer to zero after one epoch, and later not all of them.",
     "Noise moves them less in some comparisons and more in others.",
+    "Beside GELU its networks are 1.4 points ahead on corrupted photographs, and 2.1 behind on graphs.",
 )
 def test_the_gate_keeps_what_it_promises_in_part() -> None:
     assert status("layeract-mnist-mean") == status("layeract-mnist-fluctuation") == "seen in part"
@@ -117,6 +118,11 @@ def test_the_gate_keeps_what_it_promises_in_part() -> None:
     assert signs("mean_activation_epoch_80") >= {-1, 1}
     for where in ("fluctuation_mean", "y_fluctuation_mean"):
         assert signs(f"{where}_1", f"{where}_2") >= {-1, 1}
+    corrupted = figures.Column("", rows("together-conv"), "accuracy_corrupted").comparisons()["la_silu"]
+    on_graphs = figures.finished()["together-graph"].comparisons()["la_silu"]
+    assert (corrupted.sign(), on_graphs.sign()) == (1, -1)
+    printed = re.findall(r"are ([\d.]+) points ahead on corrupted photographs, and ([\d.]+) behind", FOUND)
+    assert printed == [(f"{100 * corrupted.difference.mean:.1f}", f"{-100 * on_graphs.difference.mean:.1f}")]
 
 
 @says(
@@ -159,10 +165,10 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
 
 
 @says(
-    "And all of them in one network, with equally many parameters, tuned alike:",
+    "And side by side, in networks with equally many parameters, tuned alike:",
     "In the perceptron on digits none of the 16 others is clearly more accurate than GELU, and 7 are clearly less.",
     "In two networks on graphs none of 7 is, and 1 is clearly less.",
-    "On photographs none of 4 is, and 1 is clearly less.",
+    "On photographs none of 4 is, and 2 are, by half a point.",
     "What to make of it, neuron by neuron, is the next page: {doc}`together/which-neuron`.",
     "Two of them at once, five pairs in the perceptron: none is better than the better of its two "
     "({doc}`together/composing`).",
@@ -173,8 +179,10 @@ def test_all_meet_in_one_network() -> None:
     on_graphs = list(figures.finished()["together-graph"].verdicts().values())
     assert (len(on_graphs), on_graphs.count("better"), on_graphs.count("worse")) == (7, 0, 1)
     assert len({row["network"] for row in rows("together-graph")}) == 2
-    on_photographs = list(figures.finished()["together-conv"].verdicts().values())
-    assert (len(on_photographs), on_photographs.count("better"), on_photographs.count("worse")) == (4, 0, 1)
+    on_photographs = list(figures.finished()["together-conv"].comparisons().values())
+    behind = [each for each in on_photographs if each.sign() < 0]
+    assert (len(on_photographs), max(each.sign() for each in on_photographs), len(behind)) == (4, 0, 2)
+    assert {round(200 * each.difference.mean) for each in behind} == {-1}
     pairs = compositions(rows("together-pairs"))
     assert len(pairs) == 5
     assert all(each.verdict != "adds" for each in pairs)
