@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from companion import DACLinear
 from companion.dac.conversion import PreActivated
 from companion.dac.study import constructions, experiments
-from companion.dac.study.experiments import changes, comparisons, error_rates
+from companion.dac.study.experiments import changes, comparisons
 from companion.study import datasets
-from companion.study.analysis import early_stopping, holm, paired
+from companion.study.analysis import holm, paired
 from companion.study.experiments import Job, get, run
 from companion.study.experiments.classification import fit, validation_accuracy
 from companion.weight_decay import parameter_groups
@@ -446,15 +446,6 @@ def test_comparisons_are_paired_with_the_same_networks_baseline_and_corrected():
 def test_missing_seeds_are_refused():
     with pytest.raises(ValueError, match=r"'dac'\) has the seeds \[0, 1, 2, 3, 4\], its reference has \[1, 2, 3, 4\]"):
         comparisons(image_rows()[1:])
-
-
-def test_error_rates_are_the_papers_estimate_of_each_network():
-    rows = image_rows()
-    found = error_rates(rows)
-    assert len(found) == 6
-    own = [r for r in rows if (r["network"], r["unit"]) == ("vgg8_8", "dac")]
-    expected = early_stopping([r["validation_errors"] for r in own], [r["test_errors"] for r in own])
-    assert found["vgg8_8", "dac"] == expected
 
 
 # dac-toy.

@@ -9,7 +9,7 @@ from torch import nn
 
 from companion.multi_argument.layers import MultiArgument, Quadratic
 from companion.multi_argument.study import experiments
-from companion.multi_argument.study.experiments import comparisons, corruption_errors, label, masking
+from companion.multi_argument.study.experiments import comparisons, label, masking
 from companion.study.analysis import projected_gradient
 from companion.study.experiments import Job, get
 from companion.study.models import Standardise
@@ -296,25 +296,6 @@ SOUND = {
 )
 def test_each_sign_of_masking_is_seen(change, phrases):
     assert masking(SOUND | change) == phrases
-
-
-def robust(neuron, clean, corrupted, seed=0, norm=True):
-    kinds = {f"accuracy_{kind}": [corrupted] * 5 for kind in ("noise", "blur", "contrast")}
-    return {"neuron": neuron, "norm": norm, "seed": seed, "accuracy": clean, **kinds}
-
-
-def test_corruption_errors_are_quotients_with_a_reference_and_tell_clean_images_from_robustness():
-    rows = [robust("relu", 0.8, 0.6, seed) for seed in (0, 1)]
-    # half the errors on all images: better, and its decline is half as well
-    rows += [robust("arity 2", 0.9, 0.8), robust("arity 2", 0.9, 0.6, seed=1)]
-    rows += [robust("arity 1", 0.9, 0.7)]
-    found = corruption_errors({"rows": rows}, "relu + norm")
-    assert found["relu + norm"] == {0: (1, 1), 1: (1, 1)}
-    assert found["arity 2 + norm"][0] == pytest.approx((0.5, 0.5))
-    assert found["arity 2 + norm"][1] == pytest.approx((1, 1.5))
-    assert found["arity 1 + norm"][0] == pytest.approx((0.75, 1))
-    with pytest.raises(ValueError, match=r"reference is 'relu'; allowed are relu \+ norm"):
-        corruption_errors({"rows": rows}, "relu")
 
 
 def test_the_comparisons_are_those_of_the_protocol():

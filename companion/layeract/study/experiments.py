@@ -46,7 +46,8 @@ same noisy images, the same order of batches and the same initial weights.
 
 How activations are compared, fixed before any result: per column the difference of each LayerAct function to each
 element-level function, paired by seed, t-test, with Holm's correction over all comparisons of one result
-(`comparisons`). The paper's own procedure is `companion.study.analysis.normality_then_test`.
+(`comparisons`). The paper's own procedure, where a test of normality chooses between the t-test and Wilcoxon's, is not
+repeated.
 
 References
 ----------

@@ -93,7 +93,7 @@ from companion.study.experiments.classification import splits_of
 from companion.study.models import Standardise, UnitCNN, UnitMLP, matched_widths
 from companion.study.training import Patience, constant, evaluate, train
 
-__all__ = ["comparisons", "corruption_errors", "label", "masking"]
+__all__ = ["comparisons", "label", "masking"]
 
 _ARITIES = {"relu": 1, "arity 1": 1, "arity 2": 2, "arity 3": 3, "quadratic": 2}
 _MAPS = {
@@ -415,56 +415,6 @@ def _series(rows: Iterable[Mapping[str, Any]], measure: str) -> dict[str, dict[i
     for row in rows:
         series.setdefault(label(row), {})[row["seed"]] = row[measure]
     return series
-
-
-def corruption_errors(result: Mapping[str, Any], reference: str) -> dict[str, dict[int, tuple[float, float]]]:
-    r"""Compare errors on corrupted images with those of another neuron, as the paper does.
-
-    With :math:`E_{cs}` for the error at corruption c and severity s, :math:`E` for that on clean images, and a dash for
-    the reference, the means over the corruptions of
-
-    .. math::
-        \frac{\sum_s E_{cs}}{\sum_s E'_{cs}}\qquad\text{and}\qquad
-        \frac{\sum_s (E_{cs} - E)}{\sum_s (E'_{cs} - E')}
-
-    The first does not tell a network that is better on all images from one that bears corruption better; the second
-    does.
-
-    Parameters
-    ----------
-    result : mapping
-        As `companion.study.results.load` gives it.
-    reference : str
-        A label, "relu" or "relu + norm".
-
-    Returns
-    -------
-    dict
-        By label and seed: both numbers, 1 for the reference.
-
-    Raises
-    ------
-    ValueError
-        If the result has no such label.
-    """
-    rows = {(label(row), row["seed"]): row for row in result["rows"]}
-    labels = list(dict.fromkeys(name for name, _ in rows))
-    if reference not in labels:
-        raise ValueError(f"reference is {reference!r}; allowed are {', '.join(labels)}")
-
-    def quotients(row: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[float, float]:
-        whole, decline = [], []
-        for kind in SEVERITIES:
-            accuracies, theirs = row[f"accuracy_{kind}"], base[f"accuracy_{kind}"]
-            whole.append(sum(1 - a for a in accuracies) / sum(1 - a for a in theirs))
-            falls = (sum(each["accuracy"] - a for a in each[f"accuracy_{kind}"]) for each in (row, base))
-            decline.append(next(falls) / next(falls))
-        return sum(whole) / len(whole), sum(decline) / len(decline)
-
-    found: dict[str, dict[int, tuple[float, float]]] = {name: {} for name in labels}
-    for (name, seed), row in rows.items():
-        found[name][seed] = quotients(row, rows[reference, seed])
-    return found
 
 
 def masking(row: Mapping[str, Any]) -> list[str]:

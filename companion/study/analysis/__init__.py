@@ -9,14 +9,12 @@ from companion.study.analysis.responses import sparsity, within_class_share
 from companion.study.analysis.statistics import (
     Comparison,
     Interval,
-    NormalityThenTest,
     alike,
     compare,
     detectable,
     family,
     holm,
     interval,
-    normality_then_test,
     paired,
 )
 
@@ -24,7 +22,6 @@ __all__ = [
     "Comparison",
     "EarlyStopping",
     "Interval",
-    "NormalityThenTest",
     "alike",
     "attention_entropy",
     "compare",
@@ -36,7 +33,6 @@ __all__ = [
     "interval",
     "ks_distance",
     "margin",
-    "normality_then_test",
     "paired",
     "projected_gradient",
     "quantiles",

@@ -6,21 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from companion.extras import need
 
 __all__ = [
     "Comparison",
     "Interval",
-    "NormalityThenTest",
     "alike",
     "compare",
     "detectable",
     "family",
     "holm",
     "interval",
-    "normality_then_test",
     "paired",
 ]
 
@@ -300,85 +298,6 @@ def family(pairs: Mapping[Key, tuple[Mapping[int, float], Mapping[int, float]]])
         Comparison(key, difference, p_value, p_holm, detectable(difference, len(found)), len(found))
         for (key, difference, p_value), p_holm in zip(found, corrected, strict=True)
     ]
-
-
-@dataclass(frozen=True)
-class NormalityThenTest:
-    """What `normality_then_test` found.
-
-    Parameters
-    ----------
-    test : str
-        "t" (the paired t-test) or "wilcoxon" (the signed-rank test).
-    p_value : float
-        Two-sided, of that test.
-    difference : float
-        Mean of a − b.
-    normality : tuple of float
-        p-values of the Shapiro–Wilk test of a and of b.
-    """
-
-    test: Literal["t", "wilcoxon"]
-    p_value: float
-    difference: float
-    normality: tuple[float, float]
-
-
-def normality_then_test(a: Sequence[float], b: Sequence[float], level: float = 0.05) -> NormalityThenTest:
-    """Compare two paired series as the LayerAct paper does: a test of normality decides which test is made.
-
-    Where the Shapiro–Wilk test rejects neither series as normal, the paired t-test; otherwise Wilcoxon's signed-rank
-    test. The paper names no test of normality and does not say whether its t-test is paired; the signed-rank test is,
-    and the series share their seeds. It makes no correction for the number of comparisons.
-
-    This is here to repeat the paper's procedure, not to be recommended. What the tests need is that the *differences*
-    are normal (t) or symmetric (Wilcoxon), which nobody looks at here; a choice made by the same data changes the rate
-    of false alarms; and with few seeds normality is hardly ever rejected. With n ≤ 5 pairs the signed-rank test cannot
-    give p < 0.05: its smallest two-sided p-value is 2/2ⁿ. `paired` with `holm` has none of this.
-
-    Parameters
-    ----------
-    a, b : sequence of float
-        Equally long, at least three values each, in the same order of seeds.
-    level : float
-        Below this p-value a series counts as not normal.
-
-    Returns
-    -------
-    NormalityThenTest
-        Which test was made, and what it gave.
-
-    Raises
-    ------
-    ValueError
-        If the series are shorter than three or differ in length.
-
-    References
-    ----------
-    Yoon, Lim (2023), Layer-level activation mechanism, appendix G. Shapiro, Wilk (1965), An analysis of variance test
-    for normality. Wilcoxon (1945), Individual comparisons by ranking methods.
-
-    Examples
-    --------
-    >>> result = normality_then_test([2.0, 3.1, 4.0, 5.2], [1.0, 2.0, 3.1, 4.0])
-    >>> result.test, result.p_value < 0.01, round(result.difference, 3)
-    ('t', True, 1.05)
-    """
-    differences = [x - y for x, y in zip(a, b, strict=True)]
-    if len(differences) < 3:
-        raise ValueError(f"a and b hold {len(differences)} pair(s); a test of normality needs at least 3")
-    need("experiments", "scipy")
-    from scipy import stats
-
-    mean = fmean(differences)
-    # A constant series has no shape to test; nothing speaks against the t-test.
-    normality = tuple(float(stats.shapiro(x).pvalue) if min(x) < max(x) else 1.0 for x in (a, b))
-    normal = (normality[0], normality[1])
-    if min(normal) >= level:
-        return NormalityThenTest("t", paired(a, b)[1], mean, normal)
-    # Without any difference there are no ranks.
-    p_value = float(stats.wilcoxon(differences).pvalue) if any(differences) else 1.0
-    return NormalityThenTest("wilcoxon", p_value, mean, normal)
 
 
 def compare(rows: Iterable[Mapping[str, Any]], *, factor: str, reference: Any, measure: str) -> list[Comparison[Any]]:
