@@ -57,8 +57,6 @@ BY_NUMBERS = {"relu-slope", "relu-homogeneous", "count-difference", "saddle", "o
     "hermite-oscillator",
     "power-degree",
     "power-product",
-    "solid-next",
-    "solid-growth",
 }
 FALSE = {name for name in FORMULAS if name.endswith("-published")}
 ALGEBRA = sorted(set(FORMULAS) - NAMES - WRITTEN_OUT - BY_NUMBERS - FALSE)
@@ -623,24 +621,6 @@ def test_the_spectrum_of_the_package_is_the_formula() -> None:
     found = spectrum(values * law * len(law), hermite_functions(grid, 3))
     exact = [float(each) for each in power(x1**2 + x1 * x2 - x2, 3)]
     torch.testing.assert_close(found, torch.tensor(exact, dtype=torch.float64), rtol=1e-10, atol=1e-14)
-
-
-def test_solid_harmonics_follow_legendres_recurrence_and_grow() -> None:
-    formula, growth = FORMULAS["solid-next"], FORMULAS["solid-growth"]
-    degree, around = (sympy.Symbol(name, integer=True, nonnegative=True) for name in "lm")
-    radius, t = sympy.Symbol("r", positive=True), sympy.Symbol("s")
-
-    def solid(total: int, m: int) -> Any:
-        bent = sympy.legendre(total, t).diff(t, m) if m else sympy.legendre(total, t)
-        return sympy.expand(radius ** (total - m) * bent.subs(t, formulas.x3 / radius)) if total >= m else 0
-
-    for total, m in itertools.product(range(1, 5), range(4)):
-        if m <= total:
-            names = {formulas.legendre[each, m]: solid(each, m) for each in (total - 1, total, total + 1)}
-            sides = [side.subs({degree: total, around: m}).xreplace(names) for side in (formula.lhs, formula.rhs)]
-            assert sympy.expand(sides[0] - sides[1]) == 0, (total, m)
-        left, right = (side.subs(degree, total).doit() for side in (growth.lhs, growth.rhs))
-        assert sympy.simplify(left - right) == 0
 
 
 # --- what the layer before takes over -------------------------------------------------------------------------------

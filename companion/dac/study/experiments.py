@@ -87,7 +87,7 @@ from torch.nn import functional as F
 from companion.dac.conversion import PreActivated, to_dac, to_multibias
 from companion.dac.layers import DACLinear
 from companion.study import datasets
-from companion.study.analysis import Comparison, family
+from companion.study.analysis import Comparison, by_seed, family
 from companion.study.experiments import Case, Experiment, Job, Row, grid, register
 from companion.study.experiments.classification import Fitted, fit, validation_accuracy
 from companion.study.training import Patience, constant, evaluate, mean_squared_error, predict, train
@@ -595,9 +595,7 @@ def comparisons(rows: Iterable[Mapping[str, Any]], reference: str = "base") -> l
     ValueError
         If a unit and its reference have different seeds.
     """
-    series: dict[tuple[str, str], dict[int, float]] = {}
-    for row in rows:
-        series.setdefault((row["network"], row["unit"]), {})[row["seed"]] = row["test_error"]
+    series = by_seed(rows, "test_error", lambda row: (row["network"], row["unit"]))
     return family(
         {key: (errors, series.get((key[0], reference), {})) for key, errors in series.items() if key[1] != reference}
     )

@@ -71,7 +71,7 @@ Kim, Orhan, Yoon, Pitkow (2022), Two-argument activation functions learn soft XO
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -85,7 +85,7 @@ from companion.multi_argument.quadratic import fit_quadratic
 from companion.multi_argument.study.counts import conv_parameters, mlp_parameters
 from companion.multi_argument.study.pretraining import PAPER, PUBLISHED_CODE, Grid, RandomMap, fit
 from companion.multi_argument.study.surfaces import curvature, hermite_functions, shape, spectrum
-from companion.study.analysis import Comparison, family, projected_gradient, quantiles
+from companion.study.analysis import Comparison, by_seed, family, projected_gradient, quantiles
 from companion.study.corruptions import SEVERITIES
 from companion.study.datasets import Part, Splits
 from companion.study.experiments import Case, Experiment, Job, Row, grid, register
@@ -406,15 +406,8 @@ def comparisons(result: Mapping[str, Any], measure: str = "accuracy") -> list[Co
     list of Comparison
         By pair of labels, as `label` gives them; differences are first minus second.
     """
-    series = _series(result["rows"], measure)
+    series = by_seed(result["rows"], measure, label)
     return family({(a, b): (series[a], series[b]) for a, b in _PAIRS if a in series and b in series})
-
-
-def _series(rows: Iterable[Mapping[str, Any]], measure: str) -> dict[str, dict[int, Any]]:
-    series: dict[str, dict[int, Any]] = {}
-    for row in rows:
-        series.setdefault(label(row), {})[row["seed"]] = row[measure]
-    return series
 
 
 def masking(row: Mapping[str, Any]) -> list[str]:

@@ -1,8 +1,7 @@
 """Statistics over seeds: intervals, paired comparisons, correction for many comparisons."""
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
@@ -14,6 +13,7 @@ __all__ = [
     "Comparison",
     "Interval",
     "alike",
+    "by_seed",
     "compare",
     "detectable",
     "family",
@@ -22,7 +22,7 @@ __all__ = [
     "paired",
 ]
 
-Key = TypeVar("Key")
+Key = TypeVar("Key", bound=Hashable)
 
 _LEVEL = 0.95
 # Relative. Differences that vary by less are equal.
@@ -263,6 +263,39 @@ def alike(difference: Interval, margin: float) -> int:
     return -1 if difference.low > margin or difference.high < -margin else 0
 
 
+def by_seed(
+    rows: Iterable[Mapping[str, Any]], measure: str, name: Callable[[Mapping[str, Any]], Key]
+) -> dict[Key, dict[int, float]]:
+    """Return a number of each row, by what the row is called and by its seed: the series that `family` compares.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        Of a result: one a name and seed.
+    measure : str
+        Key of the number.
+    name : callable
+        Takes a row and returns what it is called.
+
+    Raises
+    ------
+    ValueError
+        If a name and seed occur twice.
+
+    Examples
+    --------
+    >>> by_seed([{"neuron": "relu", "seed": 0, "accuracy": 0.9}], "accuracy", lambda row: row["neuron"])
+    {'relu': {0: 0.9}}
+    """
+    series: dict[Key, dict[int, float]] = {}
+    for row in rows:
+        of = series.setdefault(name(row), {})
+        if row["seed"] in of:
+            raise ValueError(f"rows holds {name(row)!r} with seed {row['seed']} twice; give the rows of one condition")
+        of[row["seed"]] = row[measure]
+    return series
+
+
 def family(pairs: Mapping[Key, tuple[Mapping[int, float], Mapping[int, float]]]) -> list[Comparison[Key]]:
     """Compare pairs of series, seed by seed, with Holm's correction over all of them.
 
@@ -333,13 +366,7 @@ def compare(rows: Iterable[Mapping[str, Any]], *, factor: str, reference: Any, m
     >>> c.key, round(c.difference.mean, 4), c.p_holm < 0.05
     ('aglu', 0.012, True)
     """
-    series: dict[Any, dict[int, float]] = defaultdict(dict)
-    for row in rows:
-        if row["seed"] in series[row[factor]]:
-            raise ValueError(
-                f"rows holds {factor} {row[factor]!r} with seed {row['seed']} twice; give the rows of one condition"
-            )
-        series[row[factor]][row["seed"]] = row[measure]
+    series = by_seed(rows, measure, lambda row: row[factor])
     if reference not in series:
         raise ValueError(f"reference is {reference!r}; rows has {sorted(map(str, series))}")
     base = series.pop(reference)
