@@ -52,7 +52,10 @@ def assert_every_parameter_learns(
 def differing(name: str) -> dict[str, set[str]]:
     """Of each preset the settings that are not those of "laptop"."""
     presets = get(name).presets
-    return {preset: {key for key in of if of[key] != presets["laptop"][key]} for preset, of in presets.items()}
+    laptop = presets["laptop"]
+    return {
+        preset: {key for key in {**laptop, **of} if of.get(key) != laptop.get(key)} for preset, of in presets.items()
+    }
 
 
 @contextmanager
