@@ -14,7 +14,7 @@ from companion.study.analysis import projected_gradient
 from companion.study.experiments import Job, get
 from companion.study.models import Standardise
 from companion.study.training import evaluate
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
 
 KEYS = ("multi-argument-cifar10", "multi-argument-cnn", "multi-argument-mnist")
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
@@ -26,16 +26,7 @@ def job_of(neuron, name="multi-argument-mnist", norm=True, seed=0, rate=3e-3, **
     return Job(name, "evaluation", {"neuron": neuron, "norm": norm}, kept, seed, rate)
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_every_experiment_runs_and_gives_its_columns(results, name):
-    result = results[name]
-    assert len(result["rows"]) == len(get(name).cases(result["settings"])) * len(result["seeds"])
-    assert all(row.keys() >= set(get(name).columns) for row in result["rows"])
-
-
-@pytest.mark.parametrize("name", committed("multi-argument"))
-def test_a_committed_result_is_by_code_that_gives_the_same_numbers_today(results, name):
-    assert_current(name, results)
+TestRuns = runs(dict.fromkeys(KEYS, ()), committed("multi-argument"))
 
 
 # What is equal.

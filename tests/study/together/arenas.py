@@ -1,37 +1,17 @@
-"""What is asked of every arena: that it runs, and that its networks are equal, learn, and differ in what they say."""
+"""What is asked of every arena: that its networks are equal, learn, and differ in what they say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
 from companion import count
 from companion.study.experiments import get
 from companion.study.together.neurons import loss_of
-from tests.study.experiments.committed import assert_current, committed
-
-
-def runs(keys: Mapping[str, set[str]], without: str | None = None) -> type:
-    """The tests of an arena's smoke preset: ``keys`` of its rows are read; ``without`` names files of another."""
-    [(name, read)] = keys.items()
-    files = sorted({*committed(name)} - {*(committed(without) if without else ())})
-
-    class Tests:
-        def test_it_runs_and_gives_the_rows_that_pages_read(self, results: Mapping[str, Any]) -> None:
-            result = results[name]
-            assert len(result["rows"]) == len(get(name).cases(result["settings"])) * len(result["seeds"])
-            assert all(row.keys() >= read for row in result["rows"])
-
-        @pytest.mark.parametrize("file", files)
-        def test_committed_results_are_what_this_code_gives(self, results: Mapping[str, Any], file: str) -> None:
-            assert_current(file, results)
-
-    return Tests
 
 
 def assert_equal_size(own: nn.Module, base: nn.Module, shape: Any = None, inputs: Tensor | None = None) -> None:

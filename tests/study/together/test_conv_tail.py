@@ -5,7 +5,7 @@ from companion.study.experiments import Job, get
 from companion.study.together import conv_tail, experiments
 from companion.study.together.neurons import NEURONS
 from companion.study.training import balanced_softmax
-from tests.study.together.arenas import runs
+from tests.study.experiments.committed import committed, runs
 
 KEYS = {
     "together-conv-tail": {
@@ -20,7 +20,7 @@ def job_of(case, stage="evaluation", **changes):
     return Job("together-conv-tail", stage, {"neuron": "gelu", "imbalance": 100, **case}, settings, 0, 1e-2)
 
 
-TestRuns = runs(KEYS)
+TestRuns = runs(KEYS, committed("together-conv-tail"))
 
 
 def test_six_neurons_meet_each_loss(results):

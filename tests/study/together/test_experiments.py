@@ -6,7 +6,8 @@ from companion.study.together import experiments
 from companion.study.together.corruptions import CIFAR_C
 from companion.study.together.neurons import NEURONS
 from companion.study.training import evaluate
-from tests.study.together.arenas import differing, runs
+from tests.study.experiments.committed import committed, runs
+from tests.study.together.arenas import differing
 
 KEYS = {
     "together-conv": {
@@ -28,7 +29,7 @@ def job_of(preset, stage, neuron, rate=0.01, **changes):
     return Job("together-conv", stage, {"neuron": neuron}, settings, 0, rate)
 
 
-TestRuns = runs(KEYS, without="together-conv-tail")
+TestRuns = runs(KEYS, sorted({*committed("together-conv")} - {*committed("together-conv-tail")}))
 
 
 def test_rows_that_are_compared_have_equal_parameters(results):

@@ -6,7 +6,8 @@ from companion.study.experiments import Job, get
 from companion.study.together import gpt
 from companion.study.together.gpt import NEURONS, REFUSED, build
 from tests.cases import together
-from tests.study.together.arenas import assert_equal_size, assert_every_parameter_learns, differing, runs
+from tests.study.experiments.committed import committed, runs
+from tests.study.together.arenas import assert_equal_size, assert_every_parameter_learns, differing
 
 SIZES = {"context": 12, "width": 32, "heads": 4, "blocks": 2}
 KEYS = {
@@ -28,7 +29,7 @@ def job_of(preset, neuron, rate=1e-3, stage="evaluation", **changes):
     return Job("together-gpt", stage, {"neuron": neuron}, settings, 0, rate)
 
 
-TestRuns = runs(KEYS)
+TestRuns = runs(KEYS, committed("together-gpt"))
 
 
 @together("name", NEURONS)

@@ -7,7 +7,8 @@ from companion.study.together import graph
 from companion.study.together.citations import invented, with_split
 from companion.study.together.graph import NEURONS, REFUSED, GraphNetwork, build, neighbours
 from tests.cases import together
-from tests.study.together.arenas import assert_every_parameter_learns, differing, runs
+from tests.study.experiments.committed import committed, runs
+from tests.study.together.arenas import assert_every_parameter_learns, differing
 
 KEYS = {
     "together-graph": {
@@ -29,7 +30,7 @@ def job_of(network, neuron, **changes):
     return Job("together-graph", "evaluation", case, settings, 0, 0.01)
 
 
-TestRuns = runs(KEYS)
+TestRuns = runs(KEYS, committed("together-graph"))
 
 
 def adjacency():

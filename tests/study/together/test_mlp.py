@@ -8,12 +8,12 @@ from companion.study.together import mlp, neurons
 from companion.study.together.mlp import LAYERS, NEURONS, build
 from companion.study.training import evaluate, parameter_groups
 from tests.cases import together
+from tests.study.experiments.committed import committed, runs
 from tests.study.together.arenas import (
     assert_equal_size,
     assert_every_parameter_learns,
     differing,
     nothing_is_drawn,
-    runs,
 )
 
 SHAPE, CLASSES, WIDTHS = (1, 8, 8), 10, (32, 32, 32)
@@ -43,7 +43,7 @@ def kinds(model, kind):
     return sum(isinstance(module, kind) for module in model.modules())
 
 
-TestRuns = runs(KEYS)
+TestRuns = runs(KEYS, committed("together-mlp"))
 
 
 def test_all_neurons_of_the_convolutional_arena_and_the_learned_ones_in_every_layer():

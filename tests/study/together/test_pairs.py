@@ -11,7 +11,8 @@ from companion.study.together.mlp import LAYERS
 from companion.study.together.neurons import loss_of
 from companion.study.together.pairs import NEURONS, PAIRS, REFUSED, alone, build
 from tests.cases import together
-from tests.study.together.arenas import assert_equal_size, assert_every_parameter_learns, nothing_is_drawn, runs
+from tests.study.experiments.committed import committed, runs
+from tests.study.together.arenas import assert_equal_size, assert_every_parameter_learns, nothing_is_drawn
 
 SHAPE, CLASSES, WIDTHS = (1, 8, 8), 10, (32, 32, 32)
 # Our name and the arena's.
@@ -38,7 +39,7 @@ def job_of(experiment, preset, neuron, stage="evaluation"):
     return Job(experiment, stage, {"neuron": neuron}, get(experiment).settings(preset), 0, 1e-3)
 
 
-TestRuns = runs(KEYS)
+TestRuns = runs(KEYS, committed("together-pairs"))
 
 
 @together("name, theirs", SINGLE.items())
