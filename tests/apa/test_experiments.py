@@ -30,7 +30,9 @@ def smoke(results):
     return {name: result["rows"] for name, result in results.items()}
 
 
-TestRuns = runs(KEYS, committed("apa"), again=("apa-digits", "apa-attention"), rows={"apa-logits": 10})
+TestRuns = runs(
+    KEYS, committed("apa"), again=("apa-digits", "apa-attention"), rows={"apa-logits": 10, "apa-digits-rates": 2}
+)
 
 
 def test_all_activations_have_the_same_weights_and_aglu_two_more_per_layer(smoke):

@@ -81,4 +81,6 @@ def runs(
             found = json.loads(run(get(name), "smoke", seeds=1).read_text())["rows"]
             assert found == [row for row in results[name]["rows"] if row["seed"] == 0]
 
+    if not again:
+        del Tests.test_the_same_seed_gives_the_same_rows
     return Tests
