@@ -56,8 +56,8 @@ def together(names: str, cases: Cases, of: Callable[[Any], object] = str) -> Cal
 
 
 def of_rooms(table: str) -> dict[str, Any]:
-    """The cases that the rooms have in a table of this name, each in its ``tests/<room>/cases.py``."""
+    """The cases that rooms have in a table of this name, each in its ``tests/<room>/cases.py``."""
     from companion import rooms
 
     modules = [importlib.import_module(f"tests.{room}.cases") for room in rooms.ROOMS]
-    return {name: case for module in modules for name, case in getattr(module, table).items()}
+    return {name: case for module in modules for name, case in getattr(module, table, {}).items()}

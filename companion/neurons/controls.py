@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from torch import Tensor, nn
 
+from companion.activations import KINDS
 from companion.baselines import (
     GEGLU,
     GLU,
@@ -19,7 +22,7 @@ from companion.neurons.centre import attach_centre, detach_centre
 from companion.neurons.declaration import Neuron, Replacing, Widening, preceding
 from companion.rehearsal import Example
 
-__all__ = ["NEURONS"]
+__all__ = ["NEURONS", "activations"]
 
 # λ of Wen et al. for their faces, where α is 0.5.
 _CENTRE_WEIGHT = 0.003
@@ -61,3 +64,22 @@ NEURONS = (
     ),
 )
 """ReLU and its relatives, pairs with a fixed function, what may stand before an activation, and ARR's relative."""
+
+
+def activations(*names: str, own: Iterable[Neuron] = ()) -> dict[str, Callable[..., nn.Module]]:
+    """Return by name what makes activations of units: as a room's own neurons or those above have them, else torch's.
+
+    Parameters
+    ----------
+    *names : str
+        Of neurons, or of torch's kinds, such as "softplus".
+    own : iterable of Neuron
+        The room's.
+
+    Examples
+    --------
+    >>> [make() for make in activations("prelu", "elu").values()]
+    [PReLU(num_parameters=1), ELU(alpha=1.0)]
+    """
+    known = {neuron.name: neuron.enter for neuron in (*NEURONS, *own)}
+    return {name: it.begin() if isinstance(it := known.get(name), Replacing) else KINDS[name] for name in names}

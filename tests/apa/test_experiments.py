@@ -9,7 +9,7 @@ from companion.apa.study import experiments
 from companion.apa.study.experiments import PublishedGradientAGLU
 from companion.study import datasets
 from companion.study.experiments import Job, classification, get, run
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
 
 # The keys that the claims read.
 KEYS = {
@@ -30,32 +30,9 @@ def smoke(results):
     return {name: result["rows"] for name, result in results.items()}
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_every_experiment_runs_and_gives_the_rows_that_the_claims_read(smoke, name):
-    for row in smoke[name]:
-        assert row.keys() >= KEYS[name]
-        for key in row.keys() & {
-            "test_accuracy",
-            "few_accuracy",
-            "many_accuracy",
-            "ks_logistic",
-            "ks_gumbel",
-        }:
-            assert 0 <= row[key] <= 1
-
-
-@pytest.mark.parametrize("name", committed("apa"))
-def test_a_committed_result_is_by_code_that_gives_the_same_numbers_today(results, name):
-    assert_current(name, results)
-
-
-@pytest.mark.parametrize("name", ["apa-digits", "apa-attention"])
-def test_the_same_seed_gives_the_same_rows(smoke, name, tmp_path, monkeypatch):
-    monkeypatch.setenv("COMPANION_RUNS", str(tmp_path))
-    monkeypatch.setenv("CI", "1")
-    assert json.loads(run(get(name), "smoke", seeds=1).read_text())["rows"] == [
-        row for row in smoke[name] if row["seed"] == 0
-    ]
+TestRuns = runs(
+    KEYS, committed("apa"), again=("apa-digits", "apa-attention"), rows={"apa-logits": 10, "apa-digits-rates": 2}
+)
 
 
 def test_all_activations_have_the_same_weights_and_aglu_two_more_per_layer(smoke):

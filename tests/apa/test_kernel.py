@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
 import companion
-from companion import simulator
 from companion.apa.kernel import KERNELS
 from companion.functional import aglu, apa
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
-from tests.cuda.runs import assert_equal_bits, is_noticed
-from tests.cuda.sources import changed
+from tests.cuda.runs import memory_and_threads
 
 # --- machine code ---
 
@@ -68,25 +65,7 @@ def test_instructions_per_element(arch: int) -> None:
 
 # --- memory and threads ---
 
-needs_simulator = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
-
-#: One instance of the kernels is enough here, and compiles in a fraction of the time.
-INSTANCES = re.compile(r"^COMPANION_DTYPES\(.*\)$", re.MULTILINE)
-ONE_INSTANCE = "COMPANION_KERNELS(aglu, true, f32, float)"
 NAMES = [name for name in KERNELS.names if re.fullmatch(r"aglu_(\w+_)?(row|column)_f32|aglu_reduce", name)]
-
-
-def changed_source(folder: Path, changes: dict[str, str] | None = None) -> Path:
-    """Write a copy of aglu.cu with one instance of the kernels and with changes."""
-    text = INSTANCES.sub("", KERNELS.source.read_text()) + ONE_INSTANCE + "\n"
-    return changed(folder, KERNELS.source, text, changes)
-
-
-@pytest.fixture(scope="module")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> simulator.Module:
-    """One instance of the kernels, compiled with the address sanitizer."""
-    source = changed_source(tmp_path_factory.mktemp("sanitized"))
-    return simulator.load(source, NAMES, sanitize=True)
 
 
 def forward_and_backward(z: Tensor, g: Tensor, kappa: Tensor, lam: Tensor) -> list[Tensor]:
@@ -113,57 +92,27 @@ def cases() -> Iterator[list[Tensor]]:
     yield [random(0, 70, 4), random(0, 70, 4), *four]  # columns, a pack a thread
 
 
-@needs_simulator
-def test_nothing_is_read_or_written_out_of_bounds(sanitized: simulator.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = [forward_and_backward(*case) for case in cases()]
-    monkeypatch.setattr(KERNELS, "_simulator", lambda: sanitized)
-    assert_equal_bits(forward_and_backward, cases(), expected)
+FAULTS: dict[str, dict[str, str]] = {
+    "tail": {"for (int64 n = thread; n < singles;": "for (int64 n = thread; n <= singles;"},
+    "head": {"(pack_bytes - offset) % pack_bytes / sizeof(T)": "offset / sizeof(T)"},
+    "barrier": {
+        "if (lane == 0) scratch[warp] = x;\n    __syncthreads();": "if (lane == 0) scratch[warp] = x;",
+    },
+    "chunk": {"return {row, row * row_length + offset, rest": "return {row, row * row_length, rest"},
+    "rows": {"first + rows_per_chunk < rows ? first + rows_per_chunk : rows": "first + rows_per_chunk"},
+}
 
 
-@needs_simulator
-def test_the_result_does_not_depend_on_the_order_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = [forward_and_backward(*case) for case in cases()]
-    for order in ("reversed", "shuffled:1", "shuffled:2"):
-        monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-        assert_equal_bits(forward_and_backward, cases(), expected)
-
-
-def _wrong_tail() -> dict[str, str]:
-    return {"for (int64 n = thread; n < singles;": "for (int64 n = thread; n <= singles;"}
-
-
-def _wrong_head() -> dict[str, str]:
-    return {"(pack_bytes - offset) % pack_bytes / sizeof(T)": "offset / sizeof(T)"}
-
-
-def _missing_barrier() -> dict[str, str]:
-    return {"if (lane == 0) scratch[warp] = x;\n    __syncthreads();": "if (lane == 0) scratch[warp] = x;"}
-
-
-def _lost_chunk() -> dict[str, str]:
-    return {"return {row, row * row_length + offset, rest": "return {row, row * row_length, rest"}
-
-
-def _wrong_rows() -> dict[str, str]:
-    return {"first + rows_per_chunk < rows ? first + rows_per_chunk : rows": "first + rows_per_chunk"}
-
-
-@needs_simulator
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", [_wrong_tail, _wrong_head, _missing_barrier, _lost_chunk, _wrong_rows])
-def test_a_planted_fault_is_found(
-    fault: Callable[[], dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = [forward_and_backward(*case) for case in [*cases(), long_case()]]
-    module = simulator.load(changed_source(tmp_path, fault()), NAMES)
-    monkeypatch.setattr(KERNELS, "_simulator", lambda: module)
-    assert is_noticed(forward_and_backward, [*cases(), long_case()], expected, monkeypatch)
-
-
-def long_case() -> list[Tensor]:
-    """Several chunks and several warps in the second stage."""
+def with_a_long_one() -> list[list[Tensor]]:
+    """One more, with several chunks and several warps in the second stage."""
     z, g = torch.randn(2, 70_000, generator=torch.Generator().manual_seed(1))
-    return [z, g, torch.tensor(1.2), torch.tensor(0.6)]
+    return [*cases(), [z, g, torch.tensor(1.2), torch.tensor(0.6)]]
+
+
+#: One instance of the kernels is enough here, and compiles in a fraction of the time.
+TestMemoryAndThreads = memory_and_threads(
+    KERNELS, "COMPANION_KERNELS(aglu, true, f32, float)", NAMES, forward_and_backward, with_a_long_one, FAULTS
+)
 
 
 # --- on a GPU ---

@@ -57,6 +57,18 @@ def compiled(source: Path, kernels: Sequence[str], include: Sequence[Path], fold
     return library
 
 
+class Unreachable(NamedTuple):
+    """Code that no tensor leads to: in which functions, its text, and why."""
+
+    function: str
+    text: str
+    why: str
+
+
+BLOCKS = r"(forward|backward)_row<.*BlockGroup>"
+A_BLOCK_A_ROW = "there is a row for every block"
+
+
 class Missed(NamedTuple):
     """Code that was not reached in an instance of a function."""
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -20,8 +19,10 @@ from companion.dac import kernel as dac
 from companion.dac import proof as dac_proof
 from companion.operators import operators
 from companion.proofs import trial, verdicts
+from tests.cases import of_rooms
 from tests.cuda import coverage
-from tests.cuda.sources import changed
+from tests.cuda.coverage import Unreachable
+from tests.cuda.sources import changed, with_instances
 
 pytestmark = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
 
@@ -29,48 +30,7 @@ ROOT = Path(__file__).parents[2]
 OPERATORS = {operator.name: operator for operator in operators() if operator.name != "toy"}
 
 
-class Unreachable(NamedTuple):
-    """Code that no tensor leads to: in which functions, its text, and why."""
-
-    function: str
-    text: str
-    why: str
-
-
-_BLOCKS = r"(forward|backward)_row<.*BlockGroup>"
-_CHUNKS = r"map_range<.*_chunk<"
-A_BLOCK_A_ROW = "there is a row for every block"
-ALIGNED = "rows.aligned has copied what begins inside a pack"
-LONG = "a chunk has more packs than a block has threads"
-UNREACHABLE: dict[str, list[Unreachable]] = {
-    "aglu": [
-        Unreachable("map_range<1,", "packable = packable && misalignment(in[k]) == offset", "a loop of one round"),
-    ],
-    "layer_act": [
-        Unreachable(_CHUNKS, "packable = packable && misalignment(in[k]) == offset", ALIGNED),
-        Unreachable(_CHUNKS, "int64 head = packable ?", ALIGNED),
-        Unreachable(_CHUNKS, "head = head < length ?", LONG),
-        Unreachable(_CHUNKS, "if (thread < packs) load(present, thread)", LONG),
-        Unreachable("accurate_rsqrt", "x > 0.0f && x <", "alpha is positive, and infinite variances do not come here"),
-        Unreachable(r"sum_of<\w+, 1>", "half", "one element has no halves"),
-        Unreachable(_BLOCKS, "exists", A_BLOCK_A_ROW),
-        Unreachable("combine_statistics", "deviation < 0.0 ?", "it takes an unlucky rounding in double"),
-    ],
-    "arr": [
-        Unreachable("follow_class", "assert(k >= 0 && k < classes)", "it would stop the GPU"),
-    ],
-    "raa": [
-        Unreachable(_BLOCKS, "exists", A_BLOCK_A_ROW),
-        Unreachable(_BLOCKS, "const Spread<T> spread(", A_BLOCK_A_ROW),
-    ],
-    "dac_conv2d": [
-        Unreachable("sum_over_outputs", "with_z ? z_q : 1.0f", "only where g is not finite, and then no sum is taken"),
-    ],
-    "multi_argument": [
-        Unreachable("reduce_columns", "column < columns", "there are 64 sums for each neuron: whole warps"),
-        Unreachable("reduce_columns", "column >= columns", "there are 64 sums for each neuron: whole warps"),
-    ],
-}
+UNREACHABLE: dict[str, list[Unreachable]] = of_rooms("UNREACHABLE")
 
 
 @pytest.mark.slow
@@ -116,7 +76,6 @@ FAULTS = {
     ),
 }
 #: One instance of the kernels compiles in a fraction of the time.
-INSTANCES = re.compile(r"^COMPANION_(DTYPES|KERNELS)\(.*\)$", re.MULTILINE)
 ONE = {
     apa.KERNELS: "COMPANION_KERNELS(apa, false, f32, float)\nCOMPANION_KERNELS(aglu, true, f32, float)",
     dac.LINEAR: "COMPANION_KERNELS(f32, float)",
@@ -133,7 +92,7 @@ def test_a_fault_in_the_path_of_whole_packs_is_found(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels, changes = FAULTS[fault]
-    text = INSTANCES.sub("", kernels.source.read_text()) + ONE[kernels]
+    text = with_instances(kernels.source, ONE[kernels])
     names = [name for name in kernels.names if name.endswith("_f32") or name == "aglu_reduce"]
     module = simulator.load(changed(tmp_path, kernels.source, text, changes), names, include=(build.INCLUDE,))
     monkeypatch.setattr(kernels, "_simulator", lambda: module)

@@ -6,6 +6,7 @@ from torch import nn
 from companion import DACConv2d, DACLinear, MultiBias
 from companion.functional import dac_conv2d, dac_linear
 from companion.proofs.trial import inputs, offsets, signals
+from tests.cuda.coverage import Unreachable
 
 #: A function of one tensor (2, 3, 4, 5).
 FUNCTIONS = {
@@ -31,4 +32,19 @@ LAUNCHED = {
         dac_conv2d,
         [x.to(torch.float16) for x in (inputs(2, 3, 5, 4), signals(4, 3, 3, 3), offsets(4, 3))],
     ),
+}
+#: By the operand, a call with one that is sparse.
+SPARSE = {
+    "weight": lambda: dac_linear(torch.eye(3), torch.eye(3).to_sparse(), torch.eye(3)),
+}
+#: By the operator, what no tensor leads to in its kernels.
+UNREACHABLE = {
+    "dac_conv2d": [
+        Unreachable("sum_over_outputs", "with_z ? z_q : 1.0f", "only where g is not finite, and then no sum is taken"),
+    ],
+}
+#: A result that the backward pass does not read: what follows may overwrite it. An operator and its operands.
+OVERWRITTEN = {
+    "dac_linear": (dac_linear, [inputs(2, 3, 3, 3), signals(4, 3), offsets(4, 3)]),
+    "dac_conv2d": (dac_conv2d, [inputs(2, 3, 3, 3), signals(4, 3, 3, 3), offsets(4, 3)]),
 }

@@ -1,4 +1,3 @@
-import json
 import math
 from itertools import pairwise
 
@@ -10,13 +9,13 @@ from torch.nn import functional as F
 from companion import DACLinear
 from companion.dac.conversion import PreActivated
 from companion.dac.study import constructions, experiments
-from companion.dac.study.experiments import changes, comparisons, error_rates
+from companion.dac.study.experiments import changes, comparisons
 from companion.study import datasets
-from companion.study.analysis import early_stopping, holm, paired
-from companion.study.experiments import Job, get, run
+from companion.study.analysis import holm, paired
+from companion.study.experiments import Job, get
 from companion.study.experiments.classification import fit, validation_accuracy
 from companion.weight_decay import parameter_groups
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
 
 # The keys that claims and chapter read.
 KEYS = {
@@ -41,24 +40,7 @@ def job_of(name, case, seed=0, rate=0.01, preset="smoke", **changes):
     return Job(name, "evaluation", case, settings, seed, rate)
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_every_experiment_runs_and_gives_the_rows_that_are_read(results, name):
-    result = results[name]
-    assert len(result["rows"]) == len(get(name).cases(result["settings"])) * len(result["seeds"])
-    for row in result["rows"]:
-        assert row.keys() >= KEYS[name] | set(get(name).columns)
-
-
-@pytest.mark.parametrize("name", committed("dac"))
-def test_a_committed_result_is_by_code_that_gives_the_same_numbers_today(results, name):
-    assert_current(name, results)
-
-
-def test_the_same_seed_gives_the_same_rows(results, tmp_path, monkeypatch):
-    monkeypatch.setenv("COMPANION_RUNS", str(tmp_path))
-    monkeypatch.setenv("CI", "1")
-    again = json.loads(run(get("dac-sgemm"), "smoke", seeds=1).read_text())["rows"]
-    assert again == [row for row in results["dac-sgemm"]["rows"] if row["seed"] == 0]
+TestRuns = runs(KEYS, committed("dac"), again=("dac-sgemm",))
 
 
 # What the paper fixes, read in its section 5.
@@ -446,15 +428,6 @@ def test_comparisons_are_paired_with_the_same_networks_baseline_and_corrected():
 def test_missing_seeds_are_refused():
     with pytest.raises(ValueError, match=r"'dac'\) has the seeds \[0, 1, 2, 3, 4\], its reference has \[1, 2, 3, 4\]"):
         comparisons(image_rows()[1:])
-
-
-def test_error_rates_are_the_papers_estimate_of_each_network():
-    rows = image_rows()
-    found = error_rates(rows)
-    assert len(found) == 6
-    own = [r for r in rows if (r["network"], r["unit"]) == ("vgg8_8", "dac")]
-    expected = early_stopping([r["validation_errors"] for r in own], [r["test_errors"] for r in own])
-    assert found["vgg8_8", "dac"] == expected
 
 
 # dac-toy.

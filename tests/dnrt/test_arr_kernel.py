@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from companion.dnrt.kernel import ARR_KERNELS
 from companion.dnrt.proof import inputs
 from tests.cases import together
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
-from tests.cuda.runs import assert_equal_bits, is_noticed
-from tests.cuda.sources import changed
+from tests.cuda.runs import memory_and_threads
 from tests.dnrt.test_arr import CLASSES, DIM, SIZES, batch, walked
 
 needs_simulator = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
@@ -221,16 +219,9 @@ def test_of_several_ranks_each_has_its_own_loss_and_all_have_the_same_means(tmp_
 
 # --- memory and threads ---
 
-INSTANCES = re.compile(r"^COMPANION_KERNELS\(\w+, \w+\)$", re.MULTILINE)
 NAMES = [name for name in ARR_KERNELS.names if name.endswith("_f32") or name == "arr_finish"]
 
 Case = tuple[Tensor, Tensor, int, list[int] | None]
-
-
-def changed_source(folder: Path, changes: dict[str, str] | None = None) -> Path:
-    """Write a copy of arr.cu for float32, with changes."""
-    text = INSTANCES.sub("", ARR_KERNELS.source.read_text()) + "COMPANION_KERNELS(f32, float)\n"
-    return changed(folder, ARR_KERNELS.source, text, changes)
 
 
 def cases() -> Iterator[Case]:
@@ -258,30 +249,6 @@ def results(x: Tensor, target: Tensor, classes: int, widths: list[int] | None) -
     return found
 
 
-@pytest.fixture(scope="module")
-def expected() -> list[list[Tensor]]:
-    """The results for all cases, threads in their natural order."""
-    return [results(*case) for case in cases()]
-
-
-@needs_simulator
-def test_nothing_is_read_or_written_out_of_bounds(
-    expected: list[list[Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sanitized = simulator.load(changed_source(tmp_path), NAMES, sanitize=True)
-    monkeypatch.setattr(ARR_KERNELS, "_simulator", lambda: sanitized)
-    assert_equal_bits(results, cases(), expected)
-
-
-@needs_simulator
-@pytest.mark.parametrize("order", ["reversed", "shuffled:1"])
-def test_the_result_does_not_depend_on_the_order_of_threads(
-    order: str, expected: list[list[Tensor]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-    assert_equal_bits(results, cases(), expected)
-
-
 FAULTS: dict[str, dict[str, str]] = {
     "every sample leads": {"if (leads(target, leader)) {": "if (true) {"},
     "the list is not shared": {
@@ -307,15 +274,7 @@ FAULTS: dict[str, dict[str, str]] = {
 }
 
 
-@needs_simulator
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(
-    fault: str, expected: list[list[Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = simulator.load(changed_source(tmp_path, FAULTS[fault]), NAMES)
-    monkeypatch.setattr(ARR_KERNELS, "_simulator", lambda: module)
-    assert is_noticed(results, cases(), expected, monkeypatch)
+TestMemoryAndThreads = memory_and_threads(ARR_KERNELS, "COMPANION_KERNELS(f32, float)", NAMES, results, cases, FAULTS)
 
 
 # --- on a GPU ---

@@ -10,7 +10,7 @@ from companion.dnrt.study.experiments import comparisons, label
 from companion.study import datasets
 from companion.study.analysis import sparsity, within_class_share
 from companion.study.experiments import Job, get
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
 
 KEYS = (
     "dnrt-ablation",
@@ -30,16 +30,7 @@ def job_of(name, response, preset="smoke", **changes):
     return Job(name, "evaluation", case, kept, 0, 0.003)
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_every_experiment_runs_and_gives_its_columns(results, name):
-    result = results[name]
-    assert len(result["rows"]) == len(get(name).cases(result["settings"])) * len(result["seeds"])
-    assert all(row.keys() >= set(get(name).columns) for row in result["rows"])
-
-
-@pytest.mark.parametrize("name", committed("dnrt"))
-def test_a_committed_result_is_by_code_that_gives_the_same_numbers_today(results, name):
-    assert_current(name, results)
+TestRuns = runs(dict.fromkeys(KEYS, ()), committed("dnrt"))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,15 +15,13 @@ from companion.dnrt.kernel import KERNELS
 from companion.dnrt.op import raa
 from tests.cases import together
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
-from tests.cuda.runs import assert_equal_bits, is_noticed
-from tests.cuda.sources import changed
+from tests.cuda.runs import memory_and_threads
+from tests.cuda.sources import changed, with_instances
 from tests.dnrt.test_op import differentiated, operands, written_out
 
 needs_simulator = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
 
 # --- machine code ---
-
-INSTANCES = re.compile(r"^COMPANION_KERNELS\(\w+, \w+\)$", re.MULTILINE)
 
 #: Packs of 16 bytes that a thread of a row's layout holds.
 PACKS = {"short": 4, "warp": 8, "block": 8}
@@ -61,7 +58,7 @@ def test_rows_are_read_and_written_sixteen_bytes_at_a_time(arch: int) -> None:
 def test_instructions_per_element(tmp_path: Path) -> None:
     under_the_locked_compiler()
     instances = "COMPANION_KERNELS(f32, float)\nCOMPANION_KERNELS(bf16, __nv_bfloat16)\n"
-    text = INSTANCES.sub("", KERNELS.source.read_text()) + instances
+    text = with_instances(KERNELS.source, instances)
     three = "if (gate == 0) f(Normal<T>());\n    else if (gate == 1) f(Sigmoid<T>());\n    else f(Step());"
     only_phi = changed(tmp_path, KERNELS.source, text, {three: "f(Normal<T>());"})
     counted = 0
@@ -136,12 +133,6 @@ def assert_gradients(given: list[Tensor], dim: int) -> None:
 NAMES = [name for name in KERNELS.names if name.endswith("_f32") or name in ("raa_join_chunks", "raa_reduce")]
 
 
-def changed_source(folder: Path, changes: dict[str, str] | None = None) -> Path:
-    """Write a copy of raa.cu for float32, with changes."""
-    text = INSTANCES.sub("", KERNELS.source.read_text()) + "COMPANION_KERNELS(f32, float)\n"
-    return changed(folder, KERNELS.source, text, changes)
-
-
 def cases() -> Iterator[tuple[list[Tensor], int, Tensor]]:
     """Every layout, even and ragged, some with several rows to a warp that the last block does not fill."""
     torch.manual_seed(0)
@@ -160,30 +151,6 @@ def results(given: list[Tensor], dim: int, grad: Tensor) -> list[Tensor]:
             for gate in ("gelu", "silu")
             for result in differentiated(lambda *x, gate=gate: raa(*x, gate=gate, dim=dim), given, grad)
         ]
-
-
-@pytest.fixture(scope="module")
-def expected() -> list[list[Tensor]]:
-    """The results for all cases, threads in their natural order."""
-    return [results(*case) for case in cases()]
-
-
-@needs_simulator
-def test_nothing_is_read_or_written_out_of_bounds(
-    expected: list[list[Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sanitized = simulator.load(changed_source(tmp_path), NAMES, sanitize=True)
-    monkeypatch.setattr(KERNELS, "_simulator", lambda: sanitized)
-    assert_equal_bits(results, cases(), expected)
-
-
-@needs_simulator
-@pytest.mark.parametrize("order", ["reversed", "shuffled:1"])
-def test_the_result_does_not_depend_on_the_order_of_threads(
-    order: str, expected: list[list[Tensor]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-    assert_equal_bits(results, cases(), expected)
 
 
 FAULTS: dict[str, dict[str, str]] = {
@@ -208,15 +175,7 @@ FAULTS: dict[str, dict[str, str]] = {
 }
 
 
-@needs_simulator
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(
-    fault: str, expected: list[list[Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = simulator.load(changed_source(tmp_path, FAULTS[fault]), NAMES)
-    monkeypatch.setattr(KERNELS, "_simulator", lambda: module)
-    assert is_noticed(results, cases(), expected, monkeypatch)
+TestMemoryAndThreads = memory_and_threads(KERNELS, "COMPANION_KERNELS(f32, float)", NAMES, results, cases, FAULTS)
 
 
 # --- on a GPU ---

@@ -1,4 +1,3 @@
-import json
 import math
 
 import pytest
@@ -12,10 +11,10 @@ from companion.layeract.study.experiments import comparisons
 from companion.study import datasets
 from companion.study.analysis import compare, paired
 from companion.study.corruptions import CORRUPTIONS
-from companion.study.experiments import Job, get, run
+from companion.study.experiments import Job, get
 from companion.study.experiments.classification import Fitted, fit, validation_accuracy
 from companion.study.models import Standardise
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
 
 EPOCHS = (1, 40, 80)
 ACCURACIES = {"accuracy_clean", *(f"accuracy_{name}" for name in CORRUPTIONS)}
@@ -53,26 +52,7 @@ def job_of(name, activation, seed=0, rate=0.01, preset="smoke", **changes):
     return Job(name, "evaluation", case, settings_of(name, preset, **changes), seed, rate)
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_every_experiment_runs_and_gives_the_rows_that_the_claims_read(results, name):
-    result = results[name]
-    cases = get(name).cases(result["settings"])
-    assert len(result["rows"]) == len(cases) * len(result["seeds"])
-    for row in result["rows"]:
-        assert row.keys() >= KEYS[name] | set(get(name).columns)
-        assert all(0 <= row[key] <= 1 for key in row if key.startswith("accuracy"))
-
-
-@pytest.mark.parametrize("name", committed("layeract"))
-def test_a_committed_result_is_by_code_that_gives_the_same_numbers_today(results, name):
-    assert_current(name, results)
-
-
-def test_the_same_seed_gives_the_same_rows(mnist, tmp_path, monkeypatch):
-    monkeypatch.setenv("COMPANION_RUNS", str(tmp_path))
-    monkeypatch.setenv("CI", "1")
-    again = json.loads(run(get("layeract-mnist"), "smoke", seeds=1).read_text())["rows"]
-    assert again == [row for row in mnist if row["seed"] == 0]
+TestRuns = runs(KEYS, committed("layeract"), again=("layeract-mnist",))
 
 
 # What the paper fixes, read in its appendix E.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +17,8 @@ from companion.layeract import kernel
 from companion.layeract.kernel import KERNELS
 from tests.cases import together
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
-from tests.cuda.runs import assert_equal_bits, is_noticed
-from tests.cuda.sources import changed
+from tests.cuda.runs import memory_and_threads
+from tests.cuda.sources import changed, with_instances
 
 ALPHA = 1e-5
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -343,20 +342,14 @@ extern "C" __global__ void hardsigmoid(const float* n, float* value, float* s, f
     scale<companion::HardSigmoid>(n, value, s, slope, count);
 }
 """
-INSTANCES = re.compile(r"^COMPANION_KERNELS\(\w+, \w+\)$", re.MULTILINE)
 NAMES = [name for name in KERNELS.names if name.endswith("_f32") or "combine" in name]
-
-
-def changed_source(folder: Path, instances: str, changes: dict[str, str] | None = None, more: str = "") -> Path:
-    """Write a copy of layeract.cu, with other instances of the kernels and with changes."""
-    text = INSTANCES.sub("", KERNELS.source.read_text()) + instances + "\n" + more
-    return changed(folder, KERNELS.source, text, changes)
 
 
 @pytest.fixture(scope="module")
 def functions(tmp_path_factory: pytest.TempPathFactory) -> simulator.Module:
     """Functions of layeract.cu and common.cuh, as kernels of their own."""
-    source = changed_source(tmp_path_factory.mktemp("functions"), "", more=SCALES)
+    source = KERNELS.source
+    source = changed(tmp_path_factory.mktemp("functions"), source, with_instances(source, SCALES))
     return simulator.load(source, ["sigmoid", "short_sigmoid", "hardsigmoid", "reciprocal_root"])
 
 
@@ -435,30 +428,6 @@ def forward_and_backward(y: Tensor, g: Tensor) -> list[Tensor]:
     return results
 
 
-@pytest.fixture(scope="module")
-def expected() -> list[list[Tensor]]:
-    """The results for all cases, threads in their natural order."""
-    return [forward_and_backward(*case) for case in cases()]
-
-
-@needs_simulator
-def test_nothing_is_read_or_written_out_of_bounds(
-    expected: list[list[Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sanitized = simulator.load(changed_source(tmp_path, "COMPANION_KERNELS(f32, float)"), NAMES, sanitize=True)
-    monkeypatch.setattr(KERNELS, "_simulator", lambda: sanitized)
-    assert_equal_bits(forward_and_backward, cases(), expected)
-
-
-@needs_simulator
-@pytest.mark.parametrize("order", ["natural", "reversed", "shuffled:1"])
-def test_the_result_does_not_depend_on_the_order_of_threads(
-    order: str, expected: list[list[Tensor]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-    assert_equal_bits(forward_and_backward, cases(), expected)
-
-
 FAULTS: dict[str, dict[str, str]] = {
     "no correction of the mean": {
         "const float correction = c_mean * deviation_unscale;": "const float correction = 0;"
@@ -482,16 +451,9 @@ FAULTS: dict[str, dict[str, str]] = {
 }
 
 
-@needs_simulator
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(
-    fault: str, expected: list[list[Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = changed_source(tmp_path, "COMPANION_KERNELS(f32, float)", FAULTS[fault])
-    module = simulator.load(source, NAMES)
-    monkeypatch.setattr(KERNELS, "_simulator", lambda: module)
-    assert is_noticed(forward_and_backward, cases(), expected, monkeypatch)
+TestMemoryAndThreads = memory_and_threads(
+    KERNELS, "COMPANION_KERNELS(f32, float)", NAMES, forward_and_backward, cases, FAULTS
+)
 
 
 # --- on a GPU ---

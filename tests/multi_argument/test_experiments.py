@@ -9,12 +9,12 @@ from torch import nn
 
 from companion.multi_argument.layers import MultiArgument, Quadratic
 from companion.multi_argument.study import experiments
-from companion.multi_argument.study.experiments import comparisons, corruption_errors, label, masking
+from companion.multi_argument.study.experiments import comparisons, label, masking
 from companion.study.analysis import projected_gradient
 from companion.study.experiments import Job, get
 from companion.study.models import Standardise
 from companion.study.training import evaluate
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
 
 KEYS = ("multi-argument-cifar10", "multi-argument-cnn", "multi-argument-mnist")
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
@@ -26,16 +26,7 @@ def job_of(neuron, name="multi-argument-mnist", norm=True, seed=0, rate=3e-3, **
     return Job(name, "evaluation", {"neuron": neuron, "norm": norm}, kept, seed, rate)
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_every_experiment_runs_and_gives_its_columns(results, name):
-    result = results[name]
-    assert len(result["rows"]) == len(get(name).cases(result["settings"])) * len(result["seeds"])
-    assert all(row.keys() >= set(get(name).columns) for row in result["rows"])
-
-
-@pytest.mark.parametrize("name", committed("multi-argument"))
-def test_a_committed_result_is_by_code_that_gives_the_same_numbers_today(results, name):
-    assert_current(name, results)
+TestRuns = runs(dict.fromkeys(KEYS, ()), committed("multi-argument"))
 
 
 # What is equal.
@@ -296,25 +287,6 @@ SOUND = {
 )
 def test_each_sign_of_masking_is_seen(change, phrases):
     assert masking(SOUND | change) == phrases
-
-
-def robust(neuron, clean, corrupted, seed=0, norm=True):
-    kinds = {f"accuracy_{kind}": [corrupted] * 5 for kind in ("noise", "blur", "contrast")}
-    return {"neuron": neuron, "norm": norm, "seed": seed, "accuracy": clean, **kinds}
-
-
-def test_corruption_errors_are_quotients_with_a_reference_and_tell_clean_images_from_robustness():
-    rows = [robust("relu", 0.8, 0.6, seed) for seed in (0, 1)]
-    # half the errors on all images: better, and its decline is half as well
-    rows += [robust("arity 2", 0.9, 0.8), robust("arity 2", 0.9, 0.6, seed=1)]
-    rows += [robust("arity 1", 0.9, 0.7)]
-    found = corruption_errors({"rows": rows}, "relu + norm")
-    assert found["relu + norm"] == {0: (1, 1), 1: (1, 1)}
-    assert found["arity 2 + norm"][0] == pytest.approx((0.5, 0.5))
-    assert found["arity 2 + norm"][1] == pytest.approx((1, 1.5))
-    assert found["arity 1 + norm"][0] == pytest.approx((0.75, 1))
-    with pytest.raises(ValueError, match=r"reference is 'relu'; allowed are relu \+ norm"):
-        corruption_errors({"rows": rows}, "relu")
 
 
 def test_the_comparisons_are_those_of_the_protocol():

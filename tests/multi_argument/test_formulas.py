@@ -23,6 +23,7 @@ from companion.multi_argument.study.formulas import L, Z, c, h, i, j, k, n, writ
 from companion.multi_argument.study.surfaces import bends, curvature, hermite_functions, shape, spectrum
 from companion.study import symbolic
 from tests.cases import together
+from tests.claims.multi_argument.facts import grid, p_value, quadratics
 
 ROOM = "multi_argument-"
 FORMULAS = {each.name.removeprefix(ROOM): each for each in symbolic.formulas(ROOM)}
@@ -57,8 +58,6 @@ BY_NUMBERS = {"relu-slope", "relu-homogeneous", "count-difference", "saddle", "o
     "hermite-oscillator",
     "power-degree",
     "power-product",
-    "solid-next",
-    "solid-growth",
 }
 FALSE = {name for name in FORMULAS if name.endswith("-published")}
 ALGEBRA = sorted(set(FORMULAS) - NAMES - WRITTEN_OUT - BY_NUMBERS - FALSE)
@@ -446,21 +445,11 @@ def test_with_two_hidden_layers_the_odds_happen_to_be_nearly_even() -> None:
     assert chances == pytest.approx([0.577, 0.493, 0.436], abs=5e-4)
 
 
-def on_polar_grid() -> tuple[Tensor, Tensor]:
-    """Points and weights of the standard normal law in two dimensions."""
-    radii, weights = np.polynomial.laguerre.laggauss(16)
-    angles = (np.arange(48) + 0.5) * 2 * np.pi / 48
-    rho = np.sqrt(2 * radii)[:, None]
-    points = np.stack([rho * np.cos(angles), rho * np.sin(angles)], -1).reshape(-1, 2)
-    return torch.tensor(points), torch.tensor(np.repeat(weights / 48, 48))
-
-
 def test_best_fits_of_random_inner_networks_are_saddles_as_often_as_the_wide_limit_says() -> None:
     """Xavier's normal law, no biases, 64 units: 600 networks; four standard errors."""
     torch.manual_seed(0)
-    points, weights = on_polar_grid()
-    x, y = points.unbind(1)
-    basis = torch.stack([(x**2 + y**2) / 2 - 1, (x**2 - y**2) / 2, x * y], 1)
+    points, weights = grid()
+    basis = quadratics()
     torch.testing.assert_close(basis.T @ (weights[:, None] * basis), torch.eye(3, dtype=torch.float64))
     signal = points.expand(600, -1, -1)
     for inputs, outputs in itertools.pairwise((2, 64, 64, 1)):
@@ -470,12 +459,6 @@ def test_best_fits_of_random_inner_networks_are_saddles_as_often_as_the_wide_lim
     plain, *turned = (signal[..., 0] @ (weights[:, None] * basis)).unbind(1)
     share = (plain**2 < turned[0] ** 2 + turned[1] ** 2).double().mean().item()
     assert abs(share - 1 / math.sqrt(1 + ratio_of_wide(2))) < 4 * math.sqrt(0.25 / 600)
-
-
-def p_value(successes: int, trials: int, chance: float = 0.5) -> float:
-    """Two-sided, from the sum of the terms: no more likely than what was seen."""
-    terms = [math.comb(trials, at) * chance**at * (1 - chance) ** (trials - at) for at in range(trials + 1)]
-    return math.fsum(each for each in terms if each <= terms[successes] * (1 + 1e-12))
 
 
 def test_the_papers_p_values_are_of_24_trials_and_its_share_is_of_neither_24_nor_48() -> None:
@@ -623,24 +606,6 @@ def test_the_spectrum_of_the_package_is_the_formula() -> None:
     found = spectrum(values * law * len(law), hermite_functions(grid, 3))
     exact = [float(each) for each in power(x1**2 + x1 * x2 - x2, 3)]
     torch.testing.assert_close(found, torch.tensor(exact, dtype=torch.float64), rtol=1e-10, atol=1e-14)
-
-
-def test_solid_harmonics_follow_legendres_recurrence_and_grow() -> None:
-    formula, growth = FORMULAS["solid-next"], FORMULAS["solid-growth"]
-    degree, around = (sympy.Symbol(name, integer=True, nonnegative=True) for name in "lm")
-    radius, t = sympy.Symbol("r", positive=True), sympy.Symbol("s")
-
-    def solid(total: int, m: int) -> Any:
-        bent = sympy.legendre(total, t).diff(t, m) if m else sympy.legendre(total, t)
-        return sympy.expand(radius ** (total - m) * bent.subs(t, formulas.x3 / radius)) if total >= m else 0
-
-    for total, m in itertools.product(range(1, 5), range(4)):
-        if m <= total:
-            names = {formulas.legendre[each, m]: solid(each, m) for each in (total - 1, total, total + 1)}
-            sides = [side.subs({degree: total, around: m}).xreplace(names) for side in (formula.lhs, formula.rhs)]
-            assert sympy.expand(sides[0] - sides[1]) == 0, (total, m)
-        left, right = (side.subs(degree, total).doit() for side in (growth.lhs, growth.rhs))
-        assert sympy.simplify(left - right) == 0
 
 
 # --- what the layer before takes over -------------------------------------------------------------------------------

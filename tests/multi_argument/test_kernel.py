@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,8 +18,7 @@ from companion.functional import multi_argument, quadratic_form
 from companion.multi_argument import kernel
 from tests.cases import together
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler, usage
-from tests.cuda.runs import assert_equal_bits, is_noticed
-from tests.cuda.sources import changed
+from tests.cuda.runs import memory_and_threads
 
 needs_simulator = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
 
@@ -130,10 +129,14 @@ def simulated(case: Case) -> list[Tensor]:
     return [y, dx, *of_parameters]
 
 
+def two_blocks(patch: pytest.MonkeyPatch) -> None:
+    """Two blocks at most, so that each goes through several tiles."""
+    patch.setattr(kernel, "MOST_BLOCKS", {"forward": 2, "backward": 2})
+
+
 @pytest.fixture
 def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two blocks at most, so that each goes through several tiles."""
-    monkeypatch.setattr(kernel, "MOST_BLOCKS", {"forward": 2, "backward": 2})
+    two_blocks(monkeypatch)
 
 
 #: Rows and maps; one unit, fewer and more than a tile of either kernel; every number of arguments.
@@ -271,27 +274,6 @@ def test_memory_for_sums_is_bounded() -> None:
 
 # --- memory and threads ---
 
-INSTANCES = re.compile(r"^COMPANION_KERNELS\(\w+, \w+\)$", re.MULTILINE)
-
-
-ELEMENTS = {"f32": torch.float32, "bf16": torch.bfloat16}
-PROGRAMS = pytest.mark.parametrize(
-    ("kernels", "suffix"), [(kernel.INNER, "f32"), (kernel.INNER_MMA, "bf16")], ids=["inner", "inner_mma"]
-)
-
-
-def changed_source(folder: Path, kernels: Kernels, suffix: str, changes: dict[str, str] | None = None) -> Path:
-    """Write a copy of a source for one dtype, with changes."""
-    text = kernels.source.read_text()
-    if kernels is kernel.INNER_MMA:
-        text = INSTANCES.sub("", text) + f"COMPANION_KERNELS({suffix}, __nv_bfloat16)\n"
-    return changed(folder, kernels.source, text, changes)
-
-
-def names(kernels: Kernels, suffix: str) -> list[str]:
-    """The kernels of such a copy."""
-    return [name for name in kernels.names if name.endswith((f"_{suffix}", "_reduce"))]
-
 
 def cases(dtype: torch.dtype) -> Iterator[Case]:
     """Tiles that end within a block, rows and maps, several tiles to a block, numbers with all their bits."""
@@ -305,36 +287,8 @@ def run(*case: object) -> list[Tensor]:
     return simulated(Case(*case))  # type: ignore[arg-type]
 
 
-Expected = dict[str, list[list[Tensor]]]
-
-
-@pytest.fixture
-def expected(few_blocks: None) -> Expected:
-    """The results for all cases, threads in their natural order."""
-    return {suffix: [run(*case) for case in cases(dtype)] for suffix, dtype in ELEMENTS.items()}
-
-
-@needs_simulator
-@PROGRAMS
-def test_nothing_is_read_or_written_out_of_bounds(
-    kernels: Kernels, suffix: str, expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sanitized = simulator.load(changed_source(tmp_path, kernels, suffix), names(kernels, suffix), sanitize=True)
-    monkeypatch.setattr(kernels, "_simulator", lambda: sanitized)
-    assert_equal_bits(run, cases(ELEMENTS[suffix]), expected[suffix])
-
-
-@needs_simulator
-@pytest.mark.parametrize("order", ["reversed", "shuffled:1", "warps"])
-def test_the_result_does_not_depend_on_the_order_of_threads(
-    order: str, expected: Expected, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-    for suffix, results in expected.items():
-        assert_equal_bits(run, cases(ELEMENTS[suffix]), results)
-
-
-FAULTS: dict[str, dict[str, str]] = {
+Faults = dict[str, dict[str, str]]
+FAULTS: Faults = {
     "no bias in the second layer": {"product(h[s], w) + network.b[j]": "product(h[s], w)"},
     "a unit too many": {"if (unit < units) y[unit]": "if (unit <= units) y[unit]"},
     "only the first tile": {"first += static_cast<int64>(gridDim.x) * tile_units": "first = units"},
@@ -354,7 +308,7 @@ FAULTS: dict[str, dict[str, str]] = {
 }
 
 
-MMA_FAULTS: dict[str, dict[str, str]] = {
+MMA_FAULTS: Faults = {
     "neurons in another order": {
         "h[block / 2][block % 2 * 2 + half] = packed": "h[block / 2][half * 2 + block % 2] = packed"
     },
@@ -369,27 +323,16 @@ MMA_FAULTS: dict[str, dict[str, str]] = {
     "a gradient of units that do not exist": {"unit < units ? bits_of(g[unit]) * 0x10001u : 0u": "0x3f803f80u"},
     "a sum in the place of another": {"of.warp / 2 * (rows * 16)": "of.warp % 2 * (rows * 16)"},
 }
-ALL_FAULTS = [
-    pytest.param(kernels, suffix, fault, id=f"{kernels.source.stem}-{name}")
-    for kernels, suffix, faults in ((kernel.INNER, "f32", FAULTS), (kernel.INNER_MMA, "bf16", MMA_FAULTS))
-    for name, fault in faults.items()
-]
 
 
-@needs_simulator
-@pytest.mark.slow
-@pytest.mark.parametrize(("kernels", "suffix", "fault"), ALL_FAULTS)
-def test_a_planted_fault_is_found(
-    kernels: Kernels,
-    suffix: str,
-    fault: dict[str, str],
-    expected: Expected,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    module = simulator.load(changed_source(tmp_path, kernels, suffix, fault), names(kernels, suffix))
-    monkeypatch.setattr(kernels, "_simulator", lambda: module)
-    assert is_noticed(run, cases(ELEMENTS[suffix]), expected[suffix], monkeypatch)
+def programs(kernels: Kernels, suffix: str, dtype: torch.dtype, instance: str | None, faults: Faults) -> type:
+    names = [name for name in kernels.names if name.endswith((f"_{suffix}", "_reduce"))]
+    orders = ("reversed", "shuffled:1", "warps")
+    return memory_and_threads(kernels, instance, names, run, partial(cases, dtype), faults, orders, two_blocks)
+
+
+TestInner = programs(kernel.INNER, "f32", torch.float32, None, FAULTS)
+TestInnerMma = programs(kernel.INNER_MMA, "bf16", torch.bfloat16, "COMPANION_KERNELS(bf16, __nv_bfloat16)", MMA_FAULTS)
 
 
 # --- as operators ---

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +13,7 @@ from companion.multi_argument import kernel
 from companion.multi_argument.kernel import QUADRATIC
 from tests.cases import together
 from tests.cuda.machine_code import ARCHITECTURES, under_the_locked_compiler, usage
-from tests.cuda.runs import assert_equal_bits, is_noticed
-from tests.cuda.sources import changed
+from tests.cuda.runs import assert_equal_bits, memory_and_threads
 
 needs_simulator = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
 
@@ -95,14 +92,7 @@ def test_what_the_kernels_serve() -> None:
     assert not kernel.serves_form(torch.zeros(2, dtype=torch.float64), 2)
 
 
-INSTANCES = re.compile(r"^COMPANION_KERNELS\(\w+, \w+\)$", re.MULTILINE)
 NAMES = [name for name in QUADRATIC.names if name.endswith(("_bf16", "_reduce"))]
-
-
-def changed_source(folder: Path, changes: dict[str, str] | None = None) -> Path:
-    """Write a copy of quadratic.cu for bfloat16, with changes."""
-    text = INSTANCES.sub("", QUADRATIC.source.read_text()) + "COMPANION_KERNELS(bf16, __nv_bfloat16)\n"
-    return changed(folder, QUADRATIC.source, text, changes)
 
 
 def cases() -> Iterator[Case]:
@@ -110,31 +100,6 @@ def cases() -> Iterator[Case]:
     torch.manual_seed(0)
     for shape, dim in (((3, 14), -1), ((16, 8), -1), ((300, 16), -1), ((3, 6, 8), 1), ((2, 4, 5, 3), 1)):
         yield case_of(shape, dim, torch.bfloat16)
-
-
-@pytest.fixture
-def expected(monkeypatch: pytest.MonkeyPatch) -> list[list[Tensor]]:
-    """The results for all cases, threads in their natural order, in one block backward."""
-    monkeypatch.setattr(kernel, "FORM_BLOCKS", 1)
-    return [simulated(*case) for case in cases()]
-
-
-@needs_simulator
-def test_nothing_is_read_or_written_out_of_bounds(
-    expected: list[list[Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sanitized = simulator.load(changed_source(tmp_path), NAMES, sanitize=True)
-    monkeypatch.setattr(QUADRATIC, "_simulator", lambda: sanitized)
-    assert_equal_bits(simulated, cases(), expected)
-
-
-@needs_simulator
-@pytest.mark.parametrize("order", ["reversed", "shuffled:1"])
-def test_the_result_does_not_depend_on_the_order_of_threads(
-    order: str, expected: list[list[Tensor]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COMPANION_SIMULATOR_ORDER", order)
-    assert_equal_bits(simulated, cases(), expected)
 
 
 FAULTS: dict[str, dict[str, str]] = {
@@ -149,12 +114,10 @@ FAULTS: dict[str, dict[str, str]] = {
 }
 
 
-@needs_simulator
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(
-    fault: str, expected: list[list[Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = simulator.load(changed_source(tmp_path, FAULTS[fault]), NAMES)
-    monkeypatch.setattr(QUADRATIC, "_simulator", lambda: module)
-    assert is_noticed(simulated, cases(), expected, monkeypatch)
+def in_one_block(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(kernel, "FORM_BLOCKS", 1)
+
+
+TestMemoryAndThreads = memory_and_threads(
+    QUADRATIC, "COMPANION_KERNELS(bf16, __nv_bfloat16)", NAMES, simulated, cases, FAULTS, set_up=in_one_block
+)

@@ -1,4 +1,4 @@
-"""The measures of a learned surface: against eigenvalues, quadrature, SciPy's spherical harmonics, and rotations."""
+"""The measures of a learned surface: against eigenvalues, quadrature, and rotations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import special
 from torch import Tensor
 
 from companion.multi_argument.op import quadratic_form
@@ -17,7 +16,6 @@ from companion.multi_argument.study.surfaces import (
     curvature,
     hermite_functions,
     shape,
-    solid_harmonics,
     spectrum,
 )
 
@@ -75,45 +73,6 @@ def test_hermite_functions_are_orthonormal_on_the_whole_space(arity: int) -> Non
     torch.testing.assert_close(every.T @ (law[:, None] * every), torch.eye(every.shape[1], dtype=torch.float64))
 
 
-def on_sphere() -> tuple[Tensor, Tensor]:
-    """Points of the unit sphere and their weights, exact for polynomials of degree 15."""
-    heights, weights = np.polynomial.legendre.leggauss(8)
-    angles = np.arange(16) * 2 * np.pi / 16
-    rings = np.sqrt(1 - heights**2)[:, None]
-    parts = (rings * np.cos(angles), rings * np.sin(angles), np.repeat(heights[:, None], 16, 1))
-    return torch.tensor(np.stack(parts, -1).reshape(-1, 3)), torch.tensor(np.repeat(weights * 2 * np.pi / 16, 16))
-
-
-def test_solid_harmonics_are_orthonormal_on_the_sphere() -> None:
-    points, weights = on_sphere()
-    every = torch.cat(solid_harmonics(points, 5), 1)
-    torch.testing.assert_close(every.T @ (weights[:, None] * every), torch.eye(36, dtype=torch.float64))
-
-
-def test_solid_harmonics_are_scipys_spherical_harmonics_times_a_power_of_the_radius() -> None:
-    torch.manual_seed(0)
-    points = torch.randn(20, 3, dtype=torch.float64)
-    x, y, z = points.numpy().T
-    radius = np.sqrt(x**2 + y**2 + z**2)
-    for degree, found in enumerate(solid_harmonics(points, 5)):
-        for m in range(-degree, degree + 1):
-            whole = special.sph_harm_y(degree, abs(m), np.arccos(z / radius), np.arctan2(y, x))
-            # without the sign (−1)^m of physicists
-            part = (whole.imag if m < 0 else whole.real) * (math.sqrt(2) * (-1) ** m if m else 1)
-            np.testing.assert_allclose(found[:, m + degree], part * radius**degree, rtol=1e-10, atol=1e-12)
-
-
-def test_solid_harmonics_solve_laplaces_equation() -> None:
-    torch.manual_seed(0)
-    point = torch.randn(3, dtype=torch.float64)
-    for degree in range(5):
-        for m in range(2 * degree + 1):
-            hessian = torch.autograd.functional.hessian(
-                lambda at, degree=degree, m=m: solid_harmonics(at[None], degree)[degree][0, m], point
-            )
-            assert abs(hessian.trace().item()) < 1e-12
-
-
 def test_no_power_moves_between_degrees_when_a_surface_and_its_inputs_turn() -> None:
     torch.manual_seed(0)
     points = torch.randn(300, 2, dtype=torch.float64) * torch.tensor([1.0, 0.4])  # a law that knows directions
@@ -124,25 +83,6 @@ def test_no_power_moves_between_degrees_when_a_surface_and_its_inputs_turn() -> 
     assert (spectrum(values, hermite_functions(sheared, 6)) - here).abs().max() > 0.1 * here.max()
 
 
-def test_nor_in_three_dimensions() -> None:
-    torch.manual_seed(0)
-    points = torch.randn(300, 3, dtype=torch.float64)
-    values = torch.tanh(points.sum(1)) + points.prod(1)
-    rotation = torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64)).Q
-    here, there = (spectrum(values, solid_harmonics(at, 4)) for at in (points, points @ rotation.T))
-    torch.testing.assert_close(here, there, rtol=1e-10, atol=1e-12)
-
-
-def test_solid_harmonics_do_not_see_a_bowl_and_see_a_saddle_at_two() -> None:
-    points, weights = on_sphere()
-    # three radii, so that a power of the radius is not a constant
-    points, weights = torch.cat([0.5 * points, points, 2 * points]), weights.repeat(3) * len(weights)
-    bowl, saddle = points.square().sum(1), points[:, 0] * points[:, 1]
-    power = [spectrum(values * weights, solid_harmonics(points, 4)) for values in (bowl, saddle)]
-    assert power[0][1:].max() < 1e-12 < 1 < power[0][0]
-    assert power[1][[0, 1, 3, 4]].max() < 1e-12 < 1 < power[1][2]
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -150,7 +90,6 @@ def test_solid_harmonics_do_not_see_a_bowl_and_see_a_saddle_at_two() -> None:
         (lambda: curvature(torch.zeros(10)), r"coefficients: got shape \(10,\), allowed is \(6,\)"),
         (lambda: hermite_functions(torch.zeros(4), 2), r"arguments: got shape \(4,\), allowed is \(N, n\)"),
         (lambda: hermite_functions(torch.zeros(4, 2), -1), "degree: got -1, allowed is at least 0"),
-        (lambda: solid_harmonics(torch.zeros(4, 2), 2), r"arguments: got shape \(4, 2\), allowed is \(N, 3\)"),
         (lambda: spectrum(torch.zeros(3), hermite_functions(torch.zeros(4, 2), 1)), r"values: got shape \(3,\)"),
     ],
 )

@@ -20,7 +20,7 @@ from companion import functional, operators
 from companion.apa.kernel import OPERATOR
 from companion.functional import aglu
 from companion.operators import checks, choice
-from tests.cases import together
+from tests.cases import of_rooms, together
 
 T = TypeVar("T")
 
@@ -234,19 +234,7 @@ def test_a_compiler_that_is_too_old_is_refused_or_left_out(monkeypatch: pytest.M
     assert torch.allclose(*(torch.autograd.grad(y.sum(), z)[0] for y in (wanted, found)))
 
 
-MATRIX = torch.eye(3)
-SPARSE: dict[str, Callable[[], object]] = {
-    "z": lambda: functional.aglu(MATRIX.to_sparse(), 1.0, 1.0),
-    "kappa": lambda: functional.apa(MATRIX, torch.ones(3).to_sparse(), 1.0),
-    "y": lambda: functional.la_silu(MATRIX.to_sparse_csr()),
-    "weight": lambda: functional.dac_linear(MATRIX, MATRIX.to_sparse(), MATRIX),
-    "bias": lambda: functional.raa(MATRIX, torch.ones(3), torch.ones(1).to_sparse()),
-    "weights": lambda: functional.multi_argument(MATRIX, [MATRIX.to_sparse(), MATRIX[:1]], [MATRIX[0], MATRIX[0]], 3),
-    "coefficients": lambda: functional.quadratic_form(MATRIX, torch.ones(3).to_sparse(), 1),
-}
-
-
-@together("name, call", SPARSE.items(), of=lambda case: case[0])
+@together("name, call", of_rooms("SPARSE").items(), of=lambda case: case[0])
 def test_a_sparse_tensor_is_refused(name: str, call: Callable[[], object]) -> None:
     with pytest.raises(TypeError, match=f"{name}: got layout torch.sparse_.*, allowed is a dense tensor"):
         call()
@@ -273,20 +261,14 @@ def test_torchscript_is_refused_with_what_there_is_instead(name: str) -> None:
         torch.jit.script(others.get(name) or getattr(functional, name))
 
 
-@together("name", ["raa", "dac_linear", "dac_conv2d", "quadratic_form"])
-def test_what_follows_may_work_in_place(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@together("name, case", of_rooms("OVERWRITTEN").items(), of=lambda case: case[0])
+def test_what_follows_may_work_in_place(
+    name: str, case: tuple[Callable[..., Tensor], list[Tensor]], backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(companion.dac.op, "SMALL", 0)
-    x, weight = torch.randn(2, 3, 3, 3), torch.randn(4, 3, 3, 3)
-    operands = {
-        "raa": (x, torch.randn(3), torch.randn(1)),
-        "dac_linear": (x, torch.randn(4, 3), torch.randn(4, 3)),
-        "dac_conv2d": (x, weight, torch.randn(4, 3)),
-        "quadratic_form": (x, torch.randn(3), 1),
-    }[name]
-    device = "cuda" if backend == "kernel" else "cpu"
-    given = [x.to(device).requires_grad_() if isinstance(x, Tensor) else x for x in operands]
-    once, twice = getattr(functional, name)(*given), getattr(functional, name)(*given)
-    leaves = [x for x in given if isinstance(x, Tensor)]
+    function, operands = case
+    leaves = [x.detach().to("cuda" if backend == "kernel" else "cpu").requires_grad_() for x in operands]
+    once, twice = function(*leaves), function(*leaves)
     twice.mul_(2)
     assert torch.equal(twice, 2 * once)
     for one, two in zip(torch.autograd.grad(once.sum(), leaves), torch.autograd.grad(twice.sum(), leaves), strict=True):

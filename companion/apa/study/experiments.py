@@ -62,8 +62,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from companion.apa.layers import AGLU, APA, ChannelAttention
+from companion.apa.neuron import NEURONS
 from companion.apa.op import apa
-from companion.baselines import PReLU
+from companion.neurons.controls import activations
 from companion.operators import cast, compute_dtype
 from companion.study.analysis import attention_entropy, ks_distance, skewness
 from companion.study.datasets import frequent_and_rare
@@ -117,26 +118,26 @@ _FULL: dict[str, Any] = {
 }
 
 
-def _aglu() -> nn.Module:
-    """AGLU as the paper starts it: κ from U(1, 1.3), λ from U(0, 1) (Table XV), one pair per layer."""
-    return AGLU(init="aglu")
-
-
 def _frequent_and_rare(fitted: Fitted, job: Job) -> tuple[Tensor, Tensor]:
     return frequent_and_rare(fitted.splits.num_classes, job.seed)
 
 
+def _accuracies(fitted: Fitted, job: Job) -> Row:
+    """On all test images, and on those of the rare and of the frequent classes."""
+    test = evaluate(fitted.model, fitted.splits.test)
+    frequent, rare = _frequent_and_rare(fitted, job)
+    return {
+        "test_accuracy": test.accuracy,
+        "few_accuracy": test.accuracy_of(rare),
+        "many_accuracy": test.accuracy_of(frequent),
+    }
+
+
 # apa-digits: AGLU against other activations.
 
-_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "mish": nn.Mish,
-    "elu": nn.ELU,
-    "prelu": PReLU,
-    "aglu": _aglu,
-}
+_ACTIVATIONS = activations("relu", "gelu", "silu", "mish", "elu", "prelu", "aglu", own=NEURONS)
+# as the paper starts it: κ from U(1, 1.3), λ from U(0, 1) (Table XV), one pair per layer
+_aglu = _ACTIVATIONS["aglu"]
 
 
 def _activation_cases(settings: Mapping[str, Any]) -> list[Case]:
@@ -149,16 +150,7 @@ def _fit_activation(job: Job) -> Fitted:
 
 def _measure_activation(job: Job) -> list[Row]:
     fitted = _fit_activation(job)
-    test = evaluate(fitted.model, fitted.splits.test)
-    frequent, rare = _frequent_and_rare(fitted, job)
-    return [
-        {
-            "test_accuracy": test.accuracy,
-            "few_accuracy": test.accuracy_of(rare),
-            "many_accuracy": test.accuracy_of(frequent),
-            "parameters": sum(p.numel() for p in fitted.model.parameters()),
-        }
-    ]
+    return [{**_accuracies(fitted, job), "parameters": sum(p.numel() for p in fitted.model.parameters())}]
 
 
 register(
@@ -482,16 +474,7 @@ def _variant_cases(settings: Mapping[str, Any]) -> list[Case]:
 
 
 def _measure_variant(job: Job) -> list[Row]:
-    fitted = _fit_variant(job)
-    test = evaluate(fitted.model, fitted.splits.test)
-    frequent, rare = _frequent_and_rare(fitted, job)
-    return [
-        {
-            "test_accuracy": test.accuracy,
-            "few_accuracy": test.accuracy_of(rare),
-            "many_accuracy": test.accuracy_of(frequent),
-        }
-    ]
+    return [_accuracies(_fit_variant(job), job)]
 
 
 register(
@@ -538,14 +521,7 @@ def _fit_long_tail(job: Job) -> Fitted:
 def _measure_long_tail(job: Job) -> list[Row]:
     """Return accuracies; where there is an AGLU, also where κ and λ ended, by layer."""
     fitted = _fit_long_tail(job)
-    test = evaluate(fitted.model, fitted.splits.test)
-    frequent, rare = _frequent_and_rare(fitted, job)
-    row: Row = {
-        "test_accuracy": test.accuracy,
-        "few_accuracy": test.accuracy_of(rare),
-        "many_accuracy": test.accuracy_of(frequent),
-        "training_images": len(fitted.splits.train),
-    }
+    row: Row = {**_accuracies(fitted, job), "training_images": len(fitted.splits.train)}
     if layers := [module for module in fitted.model.modules() if isinstance(module, AGLU)]:
         row["lam_by_layer"] = [layer.lam.item() for layer in layers]
         row["kappa_by_layer"] = [layer.kappa.item() for layer in layers]

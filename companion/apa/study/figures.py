@@ -70,11 +70,6 @@ def moving_curve(kappa: float = 1.0, lam: float = 1.0) -> Picture:
     lam
         Where the slider of λ starts, in [0.001, 1000].
 
-    Returns
-    -------
-    Picture
-        Displays itself when it is the last value of a cell.
-
     Raises
     ------
     ValueError

@@ -87,12 +87,12 @@ from torch.nn import functional as F
 from companion.dac.conversion import PreActivated, to_dac, to_multibias
 from companion.dac.layers import DACLinear
 from companion.study import datasets
-from companion.study.analysis import Comparison, EarlyStopping, early_stopping, family
+from companion.study.analysis import Comparison, by_seed, family
 from companion.study.experiments import Case, Experiment, Job, Row, grid, register
 from companion.study.experiments.classification import Fitted, fit, validation_accuracy
 from companion.study.training import Patience, constant, evaluate, mean_squared_error, predict, train
 
-__all__ = ["Change", "changes", "comparisons", "error_rates"]
+__all__ = ["Change", "changes", "comparisons"]
 
 
 def _parameters(model: nn.Module) -> int:
@@ -574,29 +574,6 @@ register(
 )
 
 
-def error_rates(rows: Iterable[Mapping[str, Any]], window: int = 5) -> dict[tuple[str, str], EarlyStopping]:
-    """Return the paper's estimate of the test error for each network and unit; see `early_stopping`.
-
-    Parameters
-    ----------
-    rows : iterable of mapping
-        The rows of one result of a classification.
-    window : int
-        Epochs, odd.
-
-    Returns
-    -------
-    dict
-        (network, unit) → estimate, in the order of the rows.
-    """
-    series: dict[tuple[str, str], tuple[list[list[float]], list[list[float]]]] = {}
-    for row in rows:
-        validation, test = series.setdefault((row["network"], row["unit"]), ([], []))
-        validation.append(row["validation_errors"])
-        test.append(row["test_errors"])
-    return {key: early_stopping(validation, test, window) for key, (validation, test) in series.items()}
-
-
 def comparisons(rows: Iterable[Mapping[str, Any]], reference: str = "base") -> list[Comparison[tuple[str, str]]]:
     """Compare the test errors of each unit with those of one, in the same network.
 
@@ -618,9 +595,7 @@ def comparisons(rows: Iterable[Mapping[str, Any]], reference: str = "base") -> l
     ValueError
         If a unit and its reference have different seeds.
     """
-    series: dict[tuple[str, str], dict[int, float]] = {}
-    for row in rows:
-        series.setdefault((row["network"], row["unit"]), {})[row["seed"]] = row["test_error"]
+    series = by_seed(rows, "test_error", lambda row: (row["network"], row["unit"]))
     return family(
         {key: (errors, series.get((key[0], reference), {})) for key, errors in series.items() if key[1] != reference}
     )

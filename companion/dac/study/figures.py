@@ -80,11 +80,6 @@ def moving_hinges(weights: Sequence[float] = (1.0, -2.0, 1.0), biases: Sequence[
     weights, biases : sequence of float
         Where the six sliders start: three numbers each, in [−4, 4].
 
-    Returns
-    -------
-    Picture
-        Displays itself when it is the last value of a cell.
-
     Raises
     ------
     ValueError

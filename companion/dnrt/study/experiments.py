@@ -63,7 +63,17 @@ from torch.nn import functional as F
 from companion.baselines import GDN, ExtraLinear
 from companion.dnrt.attachment import AttachedARR, attach_arr
 from companion.dnrt.layers import RAA
-from companion.study.analysis import Comparison, Interval, family, interval, quantiles, sparsity, within_class_share
+from companion.neurons.controls import activations
+from companion.study.analysis import (
+    Comparison,
+    Interval,
+    by_seed,
+    family,
+    interval,
+    quantiles,
+    sparsity,
+    within_class_share,
+)
 from companion.study.datasets import Part, Splits
 from companion.study.experiments import Case, Experiment, Job, Row, register
 from companion.study.experiments.classification import Fitted, fit, validation_accuracy
@@ -87,14 +97,7 @@ class _Elementwise(nn.Module):
         return x * gate
 
 
-_PLAIN: dict[str, Callable[[], nn.Module]] = {
-    "softplus": nn.Softplus,
-    "elu": nn.ELU,
-    "selu": nn.SELU,
-    "silu": nn.SiLU,
-    "relu": nn.ReLU,
-    "gelu": nn.GELU,
-}
+_PLAIN = activations("softplus", "elu", "selu", "silu", "relu", "gelu")
 # Those that must know the number of channels take GELU's place.
 _WIDE: dict[str, Callable[..., nn.Module]] = {
     "gdn": lambda channels, dim: GDN(channels, dim=dim),
@@ -412,9 +415,7 @@ def comparisons(result: Mapping[str, Any], measure: str = "accuracy") -> list[Co
         By pair of labels, as `label` gives them, and condition, where there are several; differences are first minus
         second.
     """
-    series: dict[tuple[str, ...], dict[int, float]] = {}
-    for row in with_chosen_weight(result["rows"]):
-        series.setdefault(_key(row), {})[row["seed"]] = row[measure]
+    series = by_seed(with_chosen_weight(result["rows"]), measure, _key)
     pairs = {
         (one, other, *condition): (series[one, *condition], series[other, *condition])
         for condition in dict.fromkeys(key[1:] for key in series)

@@ -108,11 +108,6 @@ def moving_threshold(noise: float = 1.5, weight: float = -0.8, bias: float = 0.0
     weight, bias
         Where the sliders of w₈ and b start, in [−1, 1].
 
-    Returns
-    -------
-    Picture
-        Displays itself when it is the last value of a cell.
-
     Raises
     ------
     ValueError
@@ -235,11 +230,6 @@ def moving_means(step: int = 15, momentum: float = 0.1) -> Picture:
     momentum
         Where the slider of m starts, in [0, 1].
 
-    Returns
-    -------
-    Picture
-        Displays itself when it is the last value of a cell.
-
     Raises
     ------
     ValueError
@@ -361,11 +351,6 @@ def neurons() -> Picture:
 
     An adaptive leaky integrate-and-fire neuron: dV/dt = −V/τ + I, a spike where V reaches θ, which then jumps by Δ and
     decays towards 1, dθ/dt = (1 − θ)/τ_θ, with τ = 10 ms, τ_θ = 80 ms and Δ = 0.3.
-
-    Returns
-    -------
-    Picture
-        Displays itself when it is the last value of a cell.
     """
     figure, rows = subplots(2, 1, sharex=True, sharey=True, figsize=(3.6, 4.6))
     for axes, current, title in zip(rows, _currents(), ("at rest", "after a burst"), strict=True):

@@ -46,7 +46,8 @@ same noisy images, the same order of batches and the same initial weights.
 
 How activations are compared, fixed before any result: per column the difference of each LayerAct function to each
 element-level function, paired by seed, t-test, with Holm's correction over all comparisons of one result
-(`comparisons`). The paper's own procedure is `companion.study.analysis.normality_then_test`.
+(`comparisons`). The paper's own procedure, where a test of normality chooses between the t-test and Wilcoxon's, is not
+repeated.
 
 References
 ----------
@@ -61,9 +62,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from companion.baselines import PReLU
 from companion.layeract.layers import LAHardSiLU, LASiLU
-from companion.study.analysis import Comparison, family, fluctuation, quantiles, unit_means
+from companion.neurons.controls import activations
+from companion.study.analysis import Comparison, by_seed, family, fluctuation, quantiles, unit_means
 from companion.study.corruptions import CORRUPTIONS
 from companion.study.datasets import Part
 from companion.study.experiments import Case, Experiment, Job, Row, grid, register
@@ -73,15 +74,10 @@ from companion.study.training import evaluate
 
 __all__ = ["Pair", "comparisons"]
 
-_ELEMENT_LEVEL: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "leaky_relu": nn.LeakyReLU,
-    "prelu": PReLU,
-    "mish": nn.Mish,
-    "silu": nn.SiLU,
-    # y · min(max(y/6 + ½, 0), 1), which torch calls hardswish.
-    "hardsilu": nn.Hardswish,
-}
+_ELEMENT_LEVEL = activations("relu", "leaky_relu", "prelu", "mish", "silu")
+# y · min(max(y/6 + ½, 0), 1), which torch calls hardswish.
+_ELEMENT_LEVEL["hardsilu"] = nn.Hardswish
+# Over all dimensions but the first, as published.
 _LAYER_LEVEL: dict[str, Callable[[], nn.Module]] = {"la_silu": LASiLU, "la_hardsilu": LAHardSiLU}
 _ACTIVATIONS = {**_ELEMENT_LEVEL, **_LAYER_LEVEL}
 
@@ -364,10 +360,9 @@ def comparisons(rows: Iterable[Mapping[str, Any]], measures: Sequence[str] = _NO
     ValueError
         If two activations have different seeds.
     """
-    series: dict[tuple[str | None, str, str], dict[int, float]] = {}
-    for row, measure in product(rows, measures):
-        series.setdefault((row.get("network"), measure, row["activation"]), {})[row["seed"]] = row[measure]
-    networks = dict.fromkeys(network for network, _, _ in series)
+    rows = list(rows)
+    series = {of: by_seed(rows, of, lambda row: (row.get("network"), row["activation"])) for of in measures}
+    networks = dict.fromkeys(row.get("network") for row in rows)
     pairs = (Pair(*names) for names in product(networks, measures, _LAYER_LEVEL, _ELEMENT_LEVEL))
-    sides = {pair: (series.get((*pair[:2], pair[2])), series.get((*pair[:2], pair[3]))) for pair in pairs}
+    sides = {pair: [series[pair.measure].get((pair.network, each)) for each in pair[2:]] for pair in pairs}
     return family({pair: (one, other) for pair, (one, other) in sides.items() if one and other})

@@ -94,11 +94,6 @@ def moving_gate(shift: float = 0.0, stretch: float = 1.0, push: float = 0.0) -> 
     push
         Where that of the last element starts, in [0, 4].
 
-    Returns
-    -------
-    Picture
-        Displays itself when it is the last value of a cell.
-
     Raises
     ------
     ValueError

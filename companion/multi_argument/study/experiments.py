@@ -71,7 +71,7 @@ Kim, Orhan, Yoon, Pitkow (2022), Two-argument activation functions learn soft XO
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -85,7 +85,7 @@ from companion.multi_argument.quadratic import fit_quadratic
 from companion.multi_argument.study.counts import conv_parameters, mlp_parameters
 from companion.multi_argument.study.pretraining import PAPER, PUBLISHED_CODE, Grid, RandomMap, fit
 from companion.multi_argument.study.surfaces import curvature, hermite_functions, shape, spectrum
-from companion.study.analysis import Comparison, family, projected_gradient, quantiles
+from companion.study.analysis import Comparison, by_seed, family, projected_gradient, quantiles
 from companion.study.corruptions import SEVERITIES
 from companion.study.datasets import Part, Splits
 from companion.study.experiments import Case, Experiment, Job, Row, grid, register
@@ -93,7 +93,7 @@ from companion.study.experiments.classification import splits_of
 from companion.study.models import Standardise, UnitCNN, UnitMLP, matched_widths
 from companion.study.training import Patience, constant, evaluate, train
 
-__all__ = ["comparisons", "corruption_errors", "label", "masking"]
+__all__ = ["comparisons", "label", "masking"]
 
 _ARITIES = {"relu": 1, "arity 1": 1, "arity 2": 2, "arity 3": 3, "quadratic": 2}
 _MAPS = {
@@ -406,65 +406,8 @@ def comparisons(result: Mapping[str, Any], measure: str = "accuracy") -> list[Co
     list of Comparison
         By pair of labels, as `label` gives them; differences are first minus second.
     """
-    series = _series(result["rows"], measure)
+    series = by_seed(result["rows"], measure, label)
     return family({(a, b): (series[a], series[b]) for a, b in _PAIRS if a in series and b in series})
-
-
-def _series(rows: Iterable[Mapping[str, Any]], measure: str) -> dict[str, dict[int, Any]]:
-    series: dict[str, dict[int, Any]] = {}
-    for row in rows:
-        series.setdefault(label(row), {})[row["seed"]] = row[measure]
-    return series
-
-
-def corruption_errors(result: Mapping[str, Any], reference: str) -> dict[str, dict[int, tuple[float, float]]]:
-    r"""Compare errors on corrupted images with those of another neuron, as the paper does.
-
-    With :math:`E_{cs}` for the error at corruption c and severity s, :math:`E` for that on clean images, and a dash for
-    the reference, the means over the corruptions of
-
-    .. math::
-        \frac{\sum_s E_{cs}}{\sum_s E'_{cs}}\qquad\text{and}\qquad
-        \frac{\sum_s (E_{cs} - E)}{\sum_s (E'_{cs} - E')}
-
-    The first does not tell a network that is better on all images from one that bears corruption better; the second
-    does.
-
-    Parameters
-    ----------
-    result : mapping
-        As `companion.study.results.load` gives it.
-    reference : str
-        A label, "relu" or "relu + norm".
-
-    Returns
-    -------
-    dict
-        By label and seed: both numbers, 1 for the reference.
-
-    Raises
-    ------
-    ValueError
-        If the result has no such label.
-    """
-    rows = {(label(row), row["seed"]): row for row in result["rows"]}
-    labels = list(dict.fromkeys(name for name, _ in rows))
-    if reference not in labels:
-        raise ValueError(f"reference is {reference!r}; allowed are {', '.join(labels)}")
-
-    def quotients(row: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[float, float]:
-        whole, decline = [], []
-        for kind in SEVERITIES:
-            accuracies, theirs = row[f"accuracy_{kind}"], base[f"accuracy_{kind}"]
-            whole.append(sum(1 - a for a in accuracies) / sum(1 - a for a in theirs))
-            falls = (sum(each["accuracy"] - a for a in each[f"accuracy_{kind}"]) for each in (row, base))
-            decline.append(next(falls) / next(falls))
-        return sum(whole) / len(whole), sum(decline) / len(decline)
-
-    found: dict[str, dict[int, tuple[float, float]]] = {name: {} for name in labels}
-    for (name, seed), row in rows.items():
-        found[name][seed] = quotients(row, rows[reference, seed])
-    return found
 
 
 def masking(row: Mapping[str, Any]) -> list[str]:

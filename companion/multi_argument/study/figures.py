@@ -190,11 +190,6 @@ def learned_surface(
         None, or (4, 3) for each moment: where the states of XOR stand, two with equal signs and two with different
         ones. Of each its arguments, −1 and 1 at the edges of the square, and the value there.
 
-    Returns
-    -------
-    Picture
-        Displays itself when it is the last value of a cell.
-
     Raises
     ------
     ValueError
@@ -335,11 +330,6 @@ def quadratic_surface(coefficients: Sequence[float] = (0, 0, 1, 0, 0, 0)) -> Pic
     ----------
     coefficients : sequence of float
         c₁, …, c₆ in the order of `companion.Quadratic`, each in [−1, 1].
-
-    Returns
-    -------
-    Picture
-        Displays itself when it is the last value of a cell.
 
     Raises
     ------

@@ -622,29 +622,6 @@ register(
     tall=True,
 )
 
-# --- three arguments: solid harmonics -------------------------------------------------------------------------------
-
-x3, _radius = sympy.Symbol("x_3", real=True), sympy.Symbol("r", positive=True)
-legendre = sympy.IndexedBase("Q", real=True)
-_around = sympy.Symbol("m", integer=True, nonnegative=True)
-register(
-    "multi_argument-solid-next",
-    (_degree - _around + 1) * legendre[_degree + 1, _around],
-    (2 * _degree + 1) * x3 * legendre[_degree, _around]
-    - (_degree + _around) * _radius**2 * legendre[_degree - 1, _around],
-    source="the recurrence of Legendre's functions, times r^(l−m)",
-    note="Q_{l,m} times the real or the imaginary part of (x_1 + i x_2)^m is a solid harmonic of degree l.",
-)
-register(
-    "multi_argument-solid-growth",
-    Integral(_radius ** (2 * _degree + 4) * exp(-(_radius**2) / 2), (_radius, 0, oo)),
-    (2 * _degree + 3) * Integral(_radius ** (2 * _degree + 2) * exp(-(_radius**2) / 2), (_radius, 0, oo)),
-    source="integration by parts",
-    note="Solid harmonics are orthonormal on the sphere. Under the standard normal law one of degree l + 1 has 2l + 3 "
-    "times the mean square of one of degree l: of equally strong parts the steeper one shows more. A bowl, "
-    "x_1² + x_2² + x_3², has no power at any degree but 0.",
-)
-
 # --- what the layer before takes over -------------------------------------------------------------------------------
 
 W, beta = sympy.IndexedBase("W", real=True), sympy.IndexedBase(r"\beta", real=True)

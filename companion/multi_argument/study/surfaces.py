@@ -15,7 +15,7 @@ from torch import Tensor
 
 from companion.operators import as_int, check_floating
 
-__all__ = ["bends", "curvature", "hermite_functions", "shape", "solid_harmonics", "spectrum"]
+__all__ = ["bends", "curvature", "hermite_functions", "shape", "spectrum"]
 
 
 def bends(coefficients: Tensor) -> Tensor:
@@ -186,62 +186,6 @@ def hermite_functions(arguments: Tensor, degree: int) -> list[Tensor]:
     return found
 
 
-def solid_harmonics(arguments: Tensor, degree: int) -> list[Tensor]:
-    """Return the real solid harmonics of three arguments, degree by degree.
-
-    Polynomials, orthonormal on the unit sphere and growing like the radius to their degree. No sum of them is a bowl:
-    of functions of the radius they have only the constant.
-
-    Parameters
-    ----------
-    arguments : Tensor
-        (N, 3).
-    degree : int
-        The highest.
-
-    Returns
-    -------
-    list of Tensor
-        For each degree l from 0 on (N, 2l + 1), in float64, in the order m = −l, …, l.
-
-    Raises
-    ------
-    TypeError
-        If the arguments have no floating dtype, or the degree is no int.
-    ValueError
-        If there are not three arguments, or the degree is negative.
-
-    References
-    ----------
-    Kim et al. (2022), section IV-D.
-
-    Examples
-    --------
-    >>> [each.shape[1] for each in solid_harmonics(torch.zeros(1, 3), 3)]
-    [1, 3, 5, 7]
-    """
-    points = _points(arguments, degree)
-    if points.shape[1] != 3:
-        raise ValueError(f"arguments: got shape {tuple(points.shape)}, allowed is (N, 3)")
-    x, y, z = points.unbind(1)
-    square, one = points.square().sum(1), torch.ones_like(x)
-    around = [(one, torch.zeros_like(x))]  # the real and the imaginary part of (x + iy)^m
-    for _ in range(degree):
-        real, imaginary = around[-1]
-        around.append((x * real - y * imaginary, x * imaginary + y * real))
-    columns: list[dict[int, Tensor]] = [{} for _ in range(degree + 1)]
-    for m, (real, imaginary) in enumerate(around):
-        before, last = torch.zeros_like(x), one * math.prod(range(1, 2 * m, 2))
-        for total in range(m, degree + 1):
-            size = math.sqrt((2 * total + 1) / (4 * math.pi) * math.factorial(total - m) / math.factorial(total + m))
-            columns[total][m] = size * (math.sqrt(2) if m else 1) * last * real
-            if m:
-                columns[total][-m] = size * math.sqrt(2) * last * imaginary
-            # (l − m + 1) Q_{l+1} = (2l + 1) z Q_l − (l + m) r² Q_{l−1}
-            before, last = last, ((2 * total + 1) * z * last - (total + m) * square * before) / (total - m + 1)
-    return [torch.stack([of_degree[m] for m in sorted(of_degree)], 1) for of_degree in columns]
-
-
 def _points(arguments: Tensor, degree: int) -> Tensor:
     check_floating("arguments", arguments)
     if arguments.ndim != 2 or arguments.shape[1] == 0:
@@ -264,7 +208,7 @@ def spectrum(values: Tensor, functions: Sequence[Tensor]) -> Tensor:
     values : Tensor
         (N,): the surface at the samples.
     functions : sequence of Tensor
-        What `hermite_functions` or `solid_harmonics` gives for the samples.
+        What `hermite_functions` gives for the samples.
 
     Returns
     -------

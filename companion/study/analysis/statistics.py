@@ -1,30 +1,28 @@
 """Statistics over seeds: intervals, paired comparisons, correction for many comparisons."""
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from companion.extras import need
 
 __all__ = [
     "Comparison",
     "Interval",
-    "NormalityThenTest",
     "alike",
+    "by_seed",
     "compare",
     "detectable",
     "family",
     "holm",
     "interval",
-    "normality_then_test",
     "paired",
 ]
 
-Key = TypeVar("Key")
+Key = TypeVar("Key", bound=Hashable)
 
 _LEVEL = 0.95
 # Relative. Differences that vary by less are equal.
@@ -265,6 +263,39 @@ def alike(difference: Interval, margin: float) -> int:
     return -1 if difference.low > margin or difference.high < -margin else 0
 
 
+def by_seed(
+    rows: Iterable[Mapping[str, Any]], measure: str, name: Callable[[Mapping[str, Any]], Key]
+) -> dict[Key, dict[int, float]]:
+    """Return a number of each row, by what the row is called and by its seed: the series that `family` compares.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        Of a result: one a name and seed.
+    measure : str
+        Key of the number.
+    name : callable
+        Takes a row and returns what it is called.
+
+    Raises
+    ------
+    ValueError
+        If a name and seed occur twice.
+
+    Examples
+    --------
+    >>> by_seed([{"neuron": "relu", "seed": 0, "accuracy": 0.9}], "accuracy", lambda row: row["neuron"])
+    {'relu': {0: 0.9}}
+    """
+    series: dict[Key, dict[int, float]] = {}
+    for row in rows:
+        of = series.setdefault(name(row), {})
+        if row["seed"] in of:
+            raise ValueError(f"rows holds {name(row)!r} with seed {row['seed']} twice; give the rows of one condition")
+        of[row["seed"]] = row[measure]
+    return series
+
+
 def family(pairs: Mapping[Key, tuple[Mapping[int, float], Mapping[int, float]]]) -> list[Comparison[Key]]:
     """Compare pairs of series, seed by seed, with Holm's correction over all of them.
 
@@ -302,85 +333,6 @@ def family(pairs: Mapping[Key, tuple[Mapping[int, float], Mapping[int, float]]])
     ]
 
 
-@dataclass(frozen=True)
-class NormalityThenTest:
-    """What `normality_then_test` found.
-
-    Parameters
-    ----------
-    test : str
-        "t" (the paired t-test) or "wilcoxon" (the signed-rank test).
-    p_value : float
-        Two-sided, of that test.
-    difference : float
-        Mean of a − b.
-    normality : tuple of float
-        p-values of the Shapiro–Wilk test of a and of b.
-    """
-
-    test: Literal["t", "wilcoxon"]
-    p_value: float
-    difference: float
-    normality: tuple[float, float]
-
-
-def normality_then_test(a: Sequence[float], b: Sequence[float], level: float = 0.05) -> NormalityThenTest:
-    """Compare two paired series as the LayerAct paper does: a test of normality decides which test is made.
-
-    Where the Shapiro–Wilk test rejects neither series as normal, the paired t-test; otherwise Wilcoxon's signed-rank
-    test. The paper names no test of normality and does not say whether its t-test is paired; the signed-rank test is,
-    and the series share their seeds. It makes no correction for the number of comparisons.
-
-    This is here to repeat the paper's procedure, not to be recommended. What the tests need is that the *differences*
-    are normal (t) or symmetric (Wilcoxon), which nobody looks at here; a choice made by the same data changes the rate
-    of false alarms; and with few seeds normality is hardly ever rejected. With n ≤ 5 pairs the signed-rank test cannot
-    give p < 0.05: its smallest two-sided p-value is 2/2ⁿ. `paired` with `holm` has none of this.
-
-    Parameters
-    ----------
-    a, b : sequence of float
-        Equally long, at least three values each, in the same order of seeds.
-    level : float
-        Below this p-value a series counts as not normal.
-
-    Returns
-    -------
-    NormalityThenTest
-        Which test was made, and what it gave.
-
-    Raises
-    ------
-    ValueError
-        If the series are shorter than three or differ in length.
-
-    References
-    ----------
-    Yoon, Lim (2023), Layer-level activation mechanism, appendix G. Shapiro, Wilk (1965), An analysis of variance test
-    for normality. Wilcoxon (1945), Individual comparisons by ranking methods.
-
-    Examples
-    --------
-    >>> result = normality_then_test([2.0, 3.1, 4.0, 5.2], [1.0, 2.0, 3.1, 4.0])
-    >>> result.test, result.p_value < 0.01, round(result.difference, 3)
-    ('t', True, 1.05)
-    """
-    differences = [x - y for x, y in zip(a, b, strict=True)]
-    if len(differences) < 3:
-        raise ValueError(f"a and b hold {len(differences)} pair(s); a test of normality needs at least 3")
-    need("experiments", "scipy")
-    from scipy import stats
-
-    mean = fmean(differences)
-    # A constant series has no shape to test; nothing speaks against the t-test.
-    normality = tuple(float(stats.shapiro(x).pvalue) if min(x) < max(x) else 1.0 for x in (a, b))
-    normal = (normality[0], normality[1])
-    if min(normal) >= level:
-        return NormalityThenTest("t", paired(a, b)[1], mean, normal)
-    # Without any difference there are no ranks.
-    p_value = float(stats.wilcoxon(differences).pvalue) if any(differences) else 1.0
-    return NormalityThenTest("wilcoxon", p_value, mean, normal)
-
-
 def compare(rows: Iterable[Mapping[str, Any]], *, factor: str, reference: Any, measure: str) -> list[Comparison[Any]]:
     """Compare every value of a factor with a reference value, paired by seed, with Holm's correction.
 
@@ -414,13 +366,7 @@ def compare(rows: Iterable[Mapping[str, Any]], *, factor: str, reference: Any, m
     >>> c.key, round(c.difference.mean, 4), c.p_holm < 0.05
     ('aglu', 0.012, True)
     """
-    series: dict[Any, dict[int, float]] = defaultdict(dict)
-    for row in rows:
-        if row["seed"] in series[row[factor]]:
-            raise ValueError(
-                f"rows holds {factor} {row[factor]!r} with seed {row['seed']} twice; give the rows of one condition"
-            )
-        series[row[factor]][row["seed"]] = row[measure]
+    series = by_seed(rows, measure, lambda row: row[factor])
     if reference not in series:
         raise ValueError(f"reference is {reference!r}; rows has {sorted(map(str, series))}")
     base = series.pop(reference)

@@ -82,11 +82,6 @@ def moving_sum(exchanges: int = 1) -> Picture:
     exchanges
         Where the slider starts, from 0 to 3.
 
-    Returns
-    -------
-    Picture
-        Displays itself when it is the last value of a cell.
-
     Raises
     ------
     ValueError

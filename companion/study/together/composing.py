@@ -6,13 +6,12 @@ is whether what one neuron brings depends on the other: the interaction. Where n
 that brings nothing is evidence of nothing.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from companion.neurons import declared
-from companion.study.analysis import Comparison, alike, family
+from companion.study.analysis import Comparison, alike, by_seed, family
 from companion.study.together.pairs import NEURONS, PAIRS, SMALLEST_DIFFERENCE, alone
 
 __all__ = ["Composition", "Pairs", "compositions", "title"]
@@ -111,9 +110,7 @@ def compositions(rows: Iterable[Mapping[str, Any]], measure: str = "accuracy") -
     >>> dnrt.pair, dnrt.better, dnrt.verdict, round(dnrt.interaction.difference.mean, 3)
     ('raa+arr', 'gelu+arr', 'adds', 0.0)
     """
-    series: dict[str, dict[int, float]] = defaultdict(dict)
-    for row in rows:
-        series[row["neuron"]][row["seed"]] = row[measure]
+    series = by_seed(rows, measure, lambda row: row["neuron"])
     if missing := [name for name in NEURONS if name not in series]:
         raise ValueError(f"rows has none of {', '.join(missing)}; allowed are rows of {', '.join(NEURONS)}")
 

@@ -127,31 +127,7 @@ Build = Callable[[str, nn.Module, Shape, int, Sequence[int]], nn.Module]
 
 
 def build(name: str, front: nn.Module, shape: Shape, num_classes: int, widths: Sequence[int]) -> nn.Module:
-    """Return the arena's network of some widths around a neuron.
-
-    Parameters
-    ----------
-    name : str
-        A key of `NEURONS`.
-    front : nn.Module
-        The first layer.
-    shape : (int, int, int)
-        Of an image.
-    num_classes : int
-        Logits.
-    widths : sequence of int
-        Units of the hidden layers.
-
-    Returns
-    -------
-    nn.Module
-        Fresh weights from torch's global generator.
-
-    Raises
-    ------
-    ValueError
-        If there is no such neuron.
-    """
+    """Return the arena's network around a neuron of `NEURONS`, as `companion.study.together.neurons.build` does."""
     neuron = named(name, NEURONS)
     place = neuron.places()
     channels, height, width = shape

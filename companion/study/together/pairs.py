@@ -76,31 +76,7 @@ NEURONS = tuple(
 
 
 def build(name: str, front: nn.Module, shape: Shape, num_classes: int, widths: Sequence[int]) -> nn.Module:
-    """Return the perceptron of some widths with some neurons.
-
-    Parameters
-    ----------
-    name : str
-        As `companion.rethink` takes it.
-    front : nn.Module
-        The first layer.
-    shape : (int, int, int)
-        Of an image.
-    num_classes : int
-        Logits.
-    widths : sequence of int
-        Units of the hidden layers.
-
-    Returns
-    -------
-    nn.Module
-        Fresh weights from torch's global generator.
-
-    Raises
-    ------
-    ValueError
-        If a neuron is unknown, or the neurons do not go together; then the error says why.
-    """
+    """Return the perceptron with some neurons, named as `companion.rethink` takes them; it refuses what cannot be."""
     channels, height, width = shape
     plain = ArenaMLP(front, channels * height * width, num_classes, widths, lambda units: nn.GELU())
     return rethink(plain, name, shape, num_classes)

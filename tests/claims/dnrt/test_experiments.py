@@ -15,7 +15,7 @@ from statistics import fmean
 
 from companion.dnrt.study.experiments import comparisons, label, summaries
 from companion.study import results
-from companion.study.analysis import Comparison, alike, family, interval
+from companion.study.analysis import Comparison, alike, by_seed, family, interval
 from tests.claims import arena
 from tests.claims.dnrt.facts import NAMES, accuracies, detail, fatal, matters
 from tests.claims.form import (
@@ -447,15 +447,6 @@ def test_transformers():
     )
 
 
-def further(run: Run, one: str, other: str) -> dict[int, float]:
-    """The accuracies of a response, by seed, and those of another: a pair that the run did not plan."""
-    by_seed: dict[str, dict[int, float]] = {one: {}, other: {}}
-    for row in run.rows:
-        if (name := label(row)) in by_seed:
-            by_seed[name][row["seed"]] = row["accuracy"]
-    return by_seed
-
-
 STEPS = (("raa", "gelu"), ("gelu_arr", "gelu"), ("dnrt", "raa"), ("dnrt", "gelu_arr"))
 """What the two parts add, as the columns of Table 5 are called."""
 STEPS_OF = sorted({name for step in STEPS for name in step})
@@ -477,7 +468,7 @@ def test_parts():
     effects = []
     for each in (run, mirrored):
         effects += of_errors(each, [("raa", "gelu"), ("gelu+arr", "gelu"), ("dnrt", "raa")], claimed[:3])
-        accuracies_of = further(each, "dnrt", "gelu+arr")
+        accuracies_of = by_seed(each.rows, "accuracy", label)
         errors = 1 - fmean(accuracies_of["gelu+arr"].values())
         [both_over_arr] = family({"dnrt": (accuracies_of["dnrt"], accuracies_of["gelu+arr"])})
         effects.append(effect(both_over_arr, claimed[3], scale=100 / errors))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from companion.layeract.study.experiments import comparisons
 from companion.study import results
-from companion.study.analysis import family, interval
+from companion.study.analysis import by_seed, family, interval
 from companion.study.corruptions import CORRUPTIONS
 from tests.claims import arena
 from tests.claims.form import (
@@ -95,12 +95,9 @@ def lower(evidence: str, unit: str, *counted: Sequence[str], judged: Sequence[st
     )
 
 
-def by_seed(measure: str) -> dict[str, dict[int, float]]:
+def of_mnist(measure: str) -> dict[str, dict[int, float]]:
     """A measure of the run on MNIST, by activation and seed."""
-    found: dict[str, dict[int, float]] = {name: {} for name in ELEMENT_LEVEL | LAYER_LEVEL}
-    for row in results.load(MNIST, "laptop")["rows"]:
-        found[row["activation"]][row["seed"]] = row[measure]
-    return found
+    return by_seed(results.load(MNIST, "laptop")["rows"], measure, lambda row: row["activation"])
 
 
 @claim(
@@ -111,7 +108,7 @@ def by_seed(measure: str) -> dict[str, dict[int, float]]:
     turned_by=lowered(*EPOCHS),
 )
 def test_mnist_mean():
-    means = {name: fmean(each.values()) for name, each in by_seed(EPOCHS[1]).items()}
+    means = {name: fmean(each.values()) for name, each in of_mnist(EPOCHS[1]).items()}
     nearer = [other for name, other in ELEMENT_LEVEL.items() if means[name] < means["la_silu"]]
     return lower(
         "Of {0.of} comparisons LayerAct functions are clearly nearer zero in {0.lower} and farther in {0.higher} after "
@@ -140,7 +137,7 @@ def test_mnist_input_mean():
     # a family of its own: compared since the other results are known
     found = comparisons(run.rows, [INPUT])
     signs = [each.sign() for each in found]
-    means = {name: fmean(each.values()) for name, each in by_seed(INPUT).items()}
+    means = {name: fmean(each.values()) for name, each in of_mnist(INPUT).items()}
     listed = [f"{name} {means[key]:.2f}" for key, name in (LAYER_LEVEL | ELEMENT_LEVEL).items()]
     return run.judge_effects(
         f"After 40 epochs they are clearly nearer in {signs.count(-1)} and farther in {signs.count(1)} of {len(found)} "
@@ -164,9 +161,7 @@ def test_mnist_input_mean():
 def test_mnist_negative():
     if (run := run_of(MNIST, ours=True)) is None:
         return no_result(MNIST)
-    lowest: dict[str, dict[int, float]] = {}
-    for row in run.rows:
-        lowest.setdefault(row["activation"], {})[row["seed"]] = row[LOWEST][0]
+    lowest = by_seed(({**row, LOWEST: row[LOWEST][0]} for row in run.rows), LOWEST, lambda row: row["activation"])
     others = [name for name in ELEMENT_LEVEL if name != "relu"]
     found = family({(one, other): (lowest[one], lowest[other]) for one in LAYER_LEVEL for other in others})
     listed = [
@@ -228,7 +223,7 @@ def test_mnist_inherent():
 def test_mnist_silu():
     if (run := run_of(MNIST, ours=True)) is None:
         return no_result(MNIST)
-    of = by_seed("fluctuation_mean_2")
+    of = of_mnist("fluctuation_mean_2")
     pairs = [(one, other) for one in ("silu", "hardsilu") for other in ("relu", "leaky_relu")]
     found = family({pair: (of[pair[0]], of[pair[1]]) for pair in pairs})
     signs = [each.sign() for each in found]
@@ -262,7 +257,7 @@ def changes(one, other):
 def test_mnist_settled():
     if (run := run_of(MNIST, ours=True)) is None:
         return no_result(MNIST)
-    before, after = by_seed(EPOCHS[1]), by_seed(EPOCHS[2])
+    before, after = of_mnist(EPOCHS[1]), of_mnist(EPOCHS[2])
     found = [changes(after[name], before[name]) for name in before]
     return judged_alike(
         run,
@@ -287,7 +282,7 @@ def test_mnist_inputs():
         return no_result(MNIST)
     found = {
         (noise, layer, other): changes(of[layer], of[other])
-        for noise, of in ((noise, by_seed(f"input_fluctuation_mean_{noise}")) for noise in (1, 2))
+        for noise, of in ((noise, of_mnist(f"input_fluctuation_mean_{noise}")) for noise in (1, 2))
         for layer in LAYER_LEVEL
         for other in ELEMENT_LEVEL
     }

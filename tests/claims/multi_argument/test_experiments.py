@@ -18,7 +18,7 @@ from typing import Any
 
 from companion.multi_argument.study.experiments import comparisons, label
 from companion.study import results
-from companion.study.analysis import Comparison, family
+from companion.study.analysis import Comparison, by_seed, family
 from tests.claims import arena
 from tests.claims.form import (
     Change,
@@ -206,9 +206,7 @@ def test_one_argument():
     def against_one(names: Callable[[Run], tuple[str, str]]) -> list[Comparison[Any]]:
         by_run = {}
         for run in runs():
-            by_name: dict[str, dict[int, float]] = {}
-            for row in run.rows:
-                by_name.setdefault(label(row), {})[row["seed"]] = row["accuracy"]
+            by_name = by_seed(run.rows, "accuracy", label)
             two, one = names(run)
             by_run[run.name] = (by_name[two], by_name[one])
         return family(by_run)

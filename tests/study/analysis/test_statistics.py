@@ -12,7 +12,6 @@ from companion.study.analysis import (
     family,
     holm,
     interval,
-    normality_then_test,
     paired,
 )
 
@@ -73,52 +72,6 @@ def test_holms_adjustment_by_hand():
     assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
-
-
-def test_normal_series_get_the_paired_t_test():
-    a, b = np.random.default_rng(2).normal([[0.5], [0.0]], 1.0, size=(2, 30))
-    result = normality_then_test(a, b)
-    assert result.test == "t"
-    assert min(result.normality) >= 0.05
-    assert result.p_value == pytest.approx(stats.ttest_rel(a, b).pvalue)
-    assert result.difference == pytest.approx(np.mean(a - b))
-
-
-# One run that fell far below the others, as exploding networks do.
-@pytest.mark.parametrize("swap", [False, True])
-def test_one_series_that_is_not_normal_is_enough_for_the_signed_rank_test(swap):
-    a, b = np.random.default_rng(2).normal(92, 0.2, size=(2, 30))
-    a[4] = 10
-    first, second = (b, a) if swap else (a, b)
-    result = normality_then_test(first, second)
-    assert result.test == "wilcoxon"
-    assert result.normality[swap] < 0.05 <= result.normality[not swap]
-    assert result.p_value == pytest.approx(stats.wilcoxon(first, second).pvalue)
-
-
-def test_the_level_decides_what_counts_as_normal():
-    a, b = np.random.default_rng(2).normal(size=(2, 30))
-    assert normality_then_test(a, b, level=0.999999).test == "wilcoxon"
-
-
-def test_five_seeds_cannot_convince_the_signed_rank_test():
-    a, b = [1.0, 1.001, 1.002, 1.003, 9.0], [0.0, 0.2, 0.1, 0.3, 0.25]
-    result = normality_then_test(a, b)
-    assert all(x > y for x, y in zip(a, b, strict=True))
-    assert (result.test, result.p_value) == ("wilcoxon", 2 / 2**5)
-
-
-def test_equal_and_constant_series_are_no_evidence():
-    assert normality_then_test([1.0, 1.0, 1.0], [1.0, 1.0, 1.0]).p_value == 1.0
-    skewed = [0.0, 0.001, 0.002, 0.003, 50.0]
-    assert normality_then_test(skewed, skewed).p_value == 1.0
-
-
-def test_series_without_a_shape_are_refused():
-    with pytest.raises(ValueError, match="hold 2 pair"):
-        normality_then_test([1.0, 2.0], [1.0, 2.0])
-    with pytest.raises(ValueError, match="shorter"):
-        normality_then_test([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0])
 
 
 def rows(**offsets):

@@ -5,7 +5,7 @@ from companion.study.experiments import Job, get
 from companion.study.together import conv_tail, experiments
 from companion.study.together.neurons import NEURONS
 from companion.study.training import balanced_softmax
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
 
 KEYS = {
     "together-conv-tail": {
@@ -20,20 +20,11 @@ def job_of(case, stage="evaluation", **changes):
     return Job("together-conv-tail", stage, {"neuron": "gelu", "imbalance": 100, **case}, settings, 0, 1e-2)
 
 
-def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
-    result = results["together-conv-tail"]
-    assert len(result["rows"]) == 2 * len(result["settings"]["competitors"]) * len(result["seeds"])
-    for row in result["rows"]:
-        assert row.keys() >= KEYS["together-conv-tail"]
-        assert row["imbalance"] == 100
+TestRuns = runs(KEYS, committed("together-conv-tail"))
 
 
-@pytest.mark.parametrize("name", committed("together-conv-tail"))
-def test_committed_results_are_what_this_code_gives(results, name):
-    assert_current(name, results)
-
-
-def test_six_neurons_meet_each_loss():
+def test_six_neurons_meet_each_loss(results):
+    assert {row["imbalance"] for row in results["together-conv-tail"]["rows"]} == {100}
     for preset in ("laptop", "full"):
         cases = get("together-conv-tail").cases(get("together-conv-tail").presets[preset])
         assert len(cases) == 12

@@ -6,7 +6,8 @@ from companion.study.together import experiments
 from companion.study.together.corruptions import CIFAR_C
 from companion.study.together.neurons import NEURONS
 from companion.study.training import evaluate
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
+from tests.study.together.arenas import differing
 
 KEYS = {
     "together-conv": {
@@ -28,21 +29,12 @@ def job_of(preset, stage, neuron, rate=0.01, **changes):
     return Job("together-conv", stage, {"neuron": neuron}, settings, 0, rate)
 
 
-def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
-    result = results["together-conv"]
-    assert len(result["rows"]) == len(result["settings"]["competitors"]) * len(result["seeds"])
-    for row in result["rows"]:
-        assert row.keys() >= KEYS["together-conv"]
+TestRuns = runs(KEYS, sorted({*committed("together-conv")} - {*committed("together-conv-tail")}))
 
 
 def test_rows_that_are_compared_have_equal_parameters(results):
     counts = {row["neuron"]: row["parameters"] for row in results["together-conv"]["rows"]}
     assert max(counts.values()) - min(counts.values()) <= 0.02 * counts["gelu"]
-
-
-@pytest.mark.parametrize("name", sorted({*committed("together-conv")} - {*committed("together-conv-tail")}))
-def test_committed_results_are_what_this_code_gives(results, name):
-    assert_current(name, results)
 
 
 def test_tuning_and_evaluation_see_the_data_that_the_protocol_says():
@@ -61,12 +53,10 @@ def test_the_network_is_channels_last_and_learns():
 
 
 def test_the_presets_differ_in_size_alone():
-    presets = get("together-conv").presets
-    laptop = presets["laptop"]
-    assert set(laptop["competitors"]) == {*NEURONS}
-    differing = {name: {key for key in laptop if presets[name][key] != laptop[key]} for name in presets}
-    assert differing["pilot"] == {"seeds", "competitors"}
-    assert differing["full"] == {"tuning", "widths", "epochs", "precision", "compiled", "device"}
+    assert set(get("together-conv").presets["laptop"]["competitors"]) == {*NEURONS}
+    found = differing("together-conv")
+    assert found["pilot"] == {"seeds", "competitors"}
+    assert found["full"] == {"tuning", "widths", "epochs", "precision", "compiled", "device"}
 
 
 # Every kind of entrance: as it is, with a parameter, by hooks, by another graph, with two arguments.

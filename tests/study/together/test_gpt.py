@@ -1,12 +1,13 @@
 import pytest
 import torch
 
-from companion import LAHardSiLU, LASiLU, count
+from companion import LAHardSiLU, LASiLU
 from companion.study.experiments import Job, get
 from companion.study.together import gpt
 from companion.study.together.gpt import NEURONS, REFUSED, build
 from tests.cases import together
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
+from tests.study.together.arenas import assert_equal_size, assert_every_parameter_learns, differing
 
 SIZES = {"context": 12, "width": 32, "heads": 4, "blocks": 2}
 KEYS = {
@@ -28,16 +29,7 @@ def job_of(preset, neuron, rate=1e-3, stage="evaluation", **changes):
     return Job("together-gpt", stage, {"neuron": neuron}, settings, 0, rate)
 
 
-def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
-    result = results["together-gpt"]
-    assert len(result["rows"]) == len(result["settings"]["competitors"]) * len(result["seeds"])
-    for row in result["rows"]:
-        assert row.keys() >= KEYS["together-gpt"]
-
-
-@pytest.mark.parametrize("name", committed("together-gpt"))
-def test_committed_results_are_what_this_code_gives(results, name):
-    assert_current(name, results)
+TestRuns = runs(KEYS, committed("together-gpt"))
 
 
 @together("name", NEURONS)
@@ -69,16 +61,13 @@ def test_layeract_is_per_character():
 
 @together("name", NEURONS)
 def test_every_network_has_as_many_parameters_as_gelus(name):
-    own, base = (count(network(each), inputs=torch.zeros(1, 12, dtype=torch.int64)) for each in (name, "gelu"))
-    assert abs(own.parameters - base.parameters) <= 0.01 * base.parameters
-    assert own.unknown == ()
+    assert_equal_size(network(name), network("gelu"), inputs=torch.zeros(1, 12, dtype=torch.int64))
 
 
 @together("name", NEURONS)
 def test_every_parameter_learns(name):
-    model = network(name)
-    gpt._loss(model(torch.randint(0, 7, (8, 12))), torch.randint(0, 7, (8, 12))).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+    here, there = torch.randint(0, 7, (2, 8, 12))
+    assert_every_parameter_learns(network(name), here, there, gpt._loss)
 
 
 @together("name", ["relu", "aglu", "raa"])
@@ -121,10 +110,9 @@ def test_tuning_sees_a_third_of_the_characters_and_no_test():
 
 
 def test_the_presets_differ_in_size_alone():
-    presets = get("together-gpt").presets
-    differing = {name: {key for key in each if each[key] != presets["laptop"][key]} for name, each in presets.items()}
-    assert differing["pilot"] == {"seeds", "competitors"}
-    assert differing["full"] == {
+    found = differing("together-gpt")
+    assert found["pilot"] == {"seeds", "competitors"}
+    assert found["full"] == {
         *("characters", "tuning", "context", "width", "heads", "blocks", "epochs", "batch_size"),
         *("precision", "compiled", "device"),
     }

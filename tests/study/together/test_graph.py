@@ -7,7 +7,8 @@ from companion.study.together import graph
 from companion.study.together.citations import invented, with_split
 from companion.study.together.graph import NEURONS, REFUSED, GraphNetwork, build, neighbours
 from tests.cases import together
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
+from tests.study.together.arenas import assert_every_parameter_learns, differing
 
 KEYS = {
     "together-graph": {
@@ -29,16 +30,7 @@ def job_of(network, neuron, **changes):
     return Job("together-graph", "evaluation", case, settings, 0, 0.01)
 
 
-def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
-    result = results["together-graph"]
-    assert len(result["rows"]) == 2 * 4 * len(result["seeds"])
-    for row in result["rows"]:
-        assert row.keys() >= KEYS["together-graph"]
-
-
-@pytest.mark.parametrize("name", committed("together-graph"))
-def test_committed_results_are_what_this_code_gives(results, name):
-    assert_current(name, results)
+TestRuns = runs(KEYS, committed("together-graph"))
 
 
 def adjacency():
@@ -89,11 +81,8 @@ def test_every_network_has_as_many_parameters_as_gelus(kind, name):
 
 @together("kind, name", EVERY)
 def test_every_parameter_learns(kind, name):
-    model = network(kind, name)
-    nodes = torch.arange(60)
-    loss = nn.functional.cross_entropy(model(nodes), invented().targets[nodes])
-    (loss + model.arr.loss(invented().targets[nodes]) if hasattr(model, "arr") else loss).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+    papers = torch.arange(60)
+    assert_every_parameter_learns(network(kind, name), papers, invented().targets[papers])
 
 
 @together("kind, name", [(kind, name) for kind in ("gcn", "sage") for name in ("aglu", "raa")])
@@ -149,7 +138,4 @@ def test_a_rate_is_chosen_by_papers_that_validate():
 def test_the_presets_differ_in_size_alone():
     presets = get("together-graph").presets
     assert presets["laptop"]["tuning"]["steps"] == round(presets["laptop"]["steps"] / 3)
-    assert {key for key in presets["pilot"] if presets["pilot"][key] != presets["laptop"][key]} == {
-        "seeds",
-        "competitors",
-    }
+    assert differing("together-graph")["pilot"] == {"seeds", "competitors"}

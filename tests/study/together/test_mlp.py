@@ -1,15 +1,20 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from companion import RAA, DACLinear, LASiLU, MultiArgument, MultiBias, count
+from companion import RAA, DACLinear, LASiLU, MultiArgument, MultiBias
 from companion.study.experiments import Job, get
 from companion.study.together import mlp, neurons
 from companion.study.together.mlp import LAYERS, NEURONS, build
 from companion.study.training import evaluate, parameter_groups
 from tests.cases import together
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
+from tests.study.together.arenas import (
+    assert_equal_size,
+    assert_every_parameter_learns,
+    differing,
+    nothing_is_drawn,
+)
 
 SHAPE, CLASSES, WIDTHS = (1, 8, 8), 10, (32, 32, 32)
 KEYS = {
@@ -38,16 +43,7 @@ def kinds(model, kind):
     return sum(isinstance(module, kind) for module in model.modules())
 
 
-def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
-    result = results["together-mlp"]
-    assert len(result["rows"]) == len(result["settings"]["competitors"]) * len(result["seeds"])
-    for row in result["rows"]:
-        assert row.keys() >= KEYS["together-mlp"]
-
-
-@pytest.mark.parametrize("name", committed("together-mlp"))
-def test_committed_results_are_what_this_code_gives(results, name):
-    assert_current(name, results)
+TestRuns = runs(KEYS, committed("together-mlp"))
 
 
 def test_all_neurons_of_the_convolutional_arena_and_the_learned_ones_in_every_layer():
@@ -82,19 +78,13 @@ def test_all_units_of_all_layers_share_one_learned_function(name, arity):
 @together("name", NEURONS)
 def test_every_network_has_as_many_parameters_as_gelus(name):
     widths = mlp._widths(mlp.build, name, SHAPE, CLASSES, (64, 64, 64))
-    own, base = count(network(name, widths), SHAPE), count(network("gelu", (64, 64, 64)), SHAPE)
-    assert abs(own.parameters - base.parameters) <= 0.01 * base.parameters
-    assert own.unknown == ()
+    assert_equal_size(network(name, widths), network("gelu", (64, 64, 64)), SHAPE)
 
 
 @together("name", NEURONS)
 def test_every_parameter_learns(name):
     model = network(name)
-    targets = torch.arange(20) % CLASSES
-    loss = F.cross_entropy(model(torch.rand(20, *SHAPE)), targets)
-    (loss + model.arr.loss(targets) if hasattr(model, "arr") else loss).backward()
-    still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
-    assert still == []
+    assert_every_parameter_learns(model, torch.rand(20, *SHAPE), torch.arange(20) % CLASSES)
     assert sum(len(group["params"]) for group in parameter_groups(model, 1e-3, "kernels")) == len(
         list(model.parameters())
     )
@@ -108,10 +98,8 @@ def test_networks_of_equal_widths_begin_with_equal_weights(name):
 
 
 def test_looking_for_widths_draws_nothing():
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    mlp._widths(mlp.build, "maxout", SHAPE, CLASSES, (48, 48, 48))
-    assert torch.equal(torch.get_rng_state(), before)
+    with nothing_is_drawn():
+        mlp._widths(mlp.build, "maxout", SHAPE, CLASSES, (48, 48, 48))
 
 
 def test_an_unknown_neuron_is_refused():
@@ -142,12 +130,9 @@ def test_arr_is_part_of_the_loss():
 
 
 def test_the_presets_differ_in_size_alone():
-    presets = get("together-mlp").presets
-    differing = {
-        name: {key for key in preset if preset[key] != presets["laptop"][key]} for name, preset in presets.items()
-    }
-    assert differing["pilot"] == {"seeds", "competitors"}
-    assert differing["full"] == {"train_size", "precision", "compiled", "device"}
+    found = differing("together-mlp")
+    assert found["pilot"] == {"seeds", "competitors"}
+    assert found["full"] == {"train_size", "precision", "compiled", "device"}
 
 
 # Every kind of entrance: as it is, with a parameter, by hooks, by another graph, with a shared function.

@@ -1,13 +1,13 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from companion import RAA, DACConv2d, DACLinear, LASiLU, MultiArgument, MultiBias, count
+from companion import RAA, DACConv2d, DACLinear, LASiLU, MultiArgument, MultiBias
 from companion.study.together.network import LAYERS, front
 from companion.study.together.neurons import NEURONS, Maxout, build, equal_widths
 from companion.weight_decay import parameter_groups
 from tests.cases import together
+from tests.study.together.arenas import assert_equal_size, assert_every_parameter_learns, nothing_is_drawn
 
 SHAPE, CLASSES, WIDTHS = (3, 8, 8), 10, (16, 32, 32)
 
@@ -56,22 +56,14 @@ def test_arr_follows_what_all_activations_give(first):
 @together("name", NEURONS)
 def test_every_network_has_as_many_parameters_as_gelus(first, name):
     widths = equal_widths(name, first, SHAPE, CLASSES, WIDTHS)
-    own, base = count(network(name, first, widths), SHAPE), count(network("gelu", first), SHAPE)
-    assert abs(own.parameters - base.parameters) <= 0.01 * base.parameters
-    assert own.unknown == ()
+    assert_equal_size(network(name, first, widths), network("gelu", first), SHAPE)
 
 
 @together("name", NEURONS)
 def test_every_parameter_but_the_heads_unused_ones_learns(first, name):
     model = network(name, first)
-    targets = torch.arange(20) % CLASSES
-    loss = F.cross_entropy(model(torch.rand(20, *SHAPE)), targets)
-    (loss + model.arr.loss(targets) if hasattr(model, "arr") else loss).backward()
-    learning = {name: p.grad is not None and bool(p.grad.isfinite().all()) for name, p in model.named_parameters()}
-    assert [name for name, learns in learning.items() if not learns] == []
-    still = [name for name, p in model.named_parameters() if not p.grad.any()]
-    assert still == []
-    assert sum(len(group["params"]) for group in parameter_groups(model, 1e-3)) == len(learning)
+    assert_every_parameter_learns(model, torch.rand(20, *SHAPE), torch.arange(20) % CLASSES)
+    assert sum(len(group["params"]) for group in parameter_groups(model, 1e-3)) == len(list(model.parameters()))
 
 
 def test_networks_of_equal_widths_begin_with_equal_weights(first):
@@ -81,10 +73,8 @@ def test_networks_of_equal_widths_begin_with_equal_weights(first):
 
 
 def test_looking_for_widths_draws_nothing(first):
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    equal_widths("maxout", first, SHAPE, CLASSES, WIDTHS)
-    assert torch.equal(torch.get_rng_state(), before)
+    with nothing_is_drawn():
+        equal_widths("maxout", first, SHAPE, CLASSES, WIDTHS)
 
 
 def test_a_profile_that_is_equal_already_stays(first):

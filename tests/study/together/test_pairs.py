@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from companion import AGLU, RAA, DACLinear, LASiLU, MultiArgument, count
+from companion import AGLU, RAA, DACLinear, LASiLU, MultiArgument
 from companion.dnrt.attachment import AttachedARR
 from companion.study.experiments import Job, get
 from companion.study.together import mlp, pairs
@@ -11,7 +11,8 @@ from companion.study.together.mlp import LAYERS
 from companion.study.together.neurons import loss_of
 from companion.study.together.pairs import NEURONS, PAIRS, REFUSED, alone, build
 from tests.cases import together
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
+from tests.study.together.arenas import assert_equal_size, assert_every_parameter_learns, nothing_is_drawn
 
 SHAPE, CLASSES, WIDTHS = (1, 8, 8), 10, (32, 32, 32)
 # Our name and the arena's.
@@ -38,16 +39,7 @@ def job_of(experiment, preset, neuron, stage="evaluation"):
     return Job(experiment, stage, {"neuron": neuron}, get(experiment).settings(preset), 0, 1e-3)
 
 
-def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
-    result = results["together-pairs"]
-    assert len(result["rows"]) == len(result["settings"]["competitors"]) * len(result["seeds"])
-    for row in result["rows"]:
-        assert row.keys() >= KEYS["together-pairs"]
-
-
-@pytest.mark.parametrize("name", committed("together-pairs"))
-def test_committed_results_are_what_this_code_gives(results, name):
-    assert_current(name, results)
+TestRuns = runs(KEYS, committed("together-pairs"))
 
 
 @together("name, theirs", SINGLE.items())
@@ -102,17 +94,12 @@ def test_what_a_pair_is_compared_with_is_there():
 @together("name", PAIRS)
 def test_every_network_has_as_many_parameters_as_gelus(name):
     widths = mlp._widths(build, name, SHAPE, CLASSES, (64, 64, 64))
-    own, base = count(network(name, widths), SHAPE), count(network("gelu", (64, 64, 64)), SHAPE)
-    assert abs(own.parameters - base.parameters) <= 0.01 * base.parameters
-    assert own.unknown == ()
+    assert_equal_size(network(name, widths), network("gelu", (64, 64, 64)), SHAPE)
 
 
 @together("name", PAIRS)
 def test_every_parameter_learns(name):
-    model = network(name)
-    targets = torch.arange(20) % CLASSES
-    loss_of(model)(model(torch.rand(20, *SHAPE)), targets).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+    assert_every_parameter_learns(network(name), torch.rand(20, *SHAPE), torch.arange(20) % CLASSES)
 
 
 @together("name", [pair for pair in PAIRS if pair.endswith("+arr")])
@@ -126,10 +113,8 @@ def test_arr_is_part_of_the_loss(name):
 
 
 def test_looking_for_widths_draws_nothing():
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    mlp._widths(build, "la_silu+arr", SHAPE, CLASSES, (48, 48, 48))
-    assert torch.equal(torch.get_rng_state(), before)
+    with nothing_is_drawn():
+        mlp._widths(build, "la_silu+arr", SHAPE, CLASSES, (48, 48, 48))
 
 
 @together("name, why", zip(REFUSED, [

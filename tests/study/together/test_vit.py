@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from companion import RAA, LASiLU, count
+from companion import RAA, LASiLU
 from companion.dnrt.attachment import AttachedARR
 from companion.neurons.centre import AttachedCentre
 from companion.study.experiments import Job, get
@@ -12,7 +12,8 @@ from companion.study.together.neurons import loss_of
 from companion.study.together.vit import NEURONS, build
 from companion.study.training import evaluate, parameter_groups
 from tests.cases import together
-from tests.study.experiments.committed import assert_current, committed
+from tests.study.experiments.committed import committed, runs
+from tests.study.together.arenas import assert_equal_size, assert_every_parameter_learns, differing
 
 SHAPE, CLASSES, SIZES = (1, 8, 8), 10, {"patch": 2, "width": 32, "depth": 2, "heads": 2}
 KEYS = {
@@ -38,16 +39,7 @@ def kinds(model, kind):
     return sum(isinstance(module, kind) for module in model.modules())
 
 
-def test_the_arena_runs_and_gives_the_rows_that_pages_read(results):
-    result = results["together-vit"]
-    assert len(result["rows"]) == len(result["settings"]["competitors"]) * len(result["seeds"])
-    for row in result["rows"]:
-        assert row.keys() >= KEYS["together-vit"]
-
-
-@pytest.mark.parametrize("name", committed("together-vit"))
-def test_committed_results_are_what_this_code_gives(results, name):
-    assert_current(name, results)
+TestRuns = runs(KEYS, committed("together-vit"))
 
 
 @together("name, kind, times", [
@@ -79,18 +71,13 @@ def test_what_arr_holds_is_the_class_token_of_every_block(name):
 
 @together("name", NEURONS)
 def test_every_network_has_as_many_parameters_as_gelus(name):
-    own, base = (count(network(each), SHAPE) for each in (name, "gelu"))
-    assert abs(own.parameters - base.parameters) <= 0.01 * base.parameters
-    assert own.unknown == ()
+    assert_equal_size(network(name), network("gelu"), SHAPE)
 
 
 @together("name", NEURONS)
 def test_every_parameter_learns(name):
     model = network(name)
-    targets = torch.arange(20) % CLASSES
-    loss_of(model)(model(torch.rand(20, *SHAPE)), targets).backward()
-    still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
-    assert still == []
+    assert_every_parameter_learns(model, torch.rand(20, *SHAPE), torch.arange(20) % CLASSES)
     groups = parameter_groups(model, 1e-3, "kernels")
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
 
@@ -131,10 +118,9 @@ def test_tuning_is_a_third_of_the_epochs_and_validates():
 
 
 def test_the_presets_differ_in_size_alone():
-    presets = get("together-vit").presets
-    differing = {name: {key for key in each if each[key] != presets["laptop"][key]} for name, each in presets.items()}
-    assert differing["pilot"] == {"seeds", "competitors"}
-    assert differing["full"] == {
+    found = differing("together-vit")
+    assert found["pilot"] == {"seeds", "competitors"}
+    assert found["full"] == {
         *("train_size", "tuning", "width", "depth", "heads", "epochs", "precision", "compiled", "device"),
     }
 
