@@ -74,7 +74,7 @@ def test_the_cost_in_a_box_is_beside_the_compiled_published_formula(path: Path) 
     assert "Compiled, " in cost
     assert "{glue:text}`speed`" in cost
     assert "{glue:text}`cost_machine`" in cost
-    assert re.search(r"\bspeed=\w+\.beside\(", code(path))
+    assert re.search(r"\bspeed=\w+\.(beside|compiled)\(", code(path))
     for sentence in re.split(r"(?<=[.;])\s", cost):
         if re.search(r"\bstep\b|MiB", sentence):  # beside a network's step or memory: how it ran, and in which dtype
             assert re.search(r"\beager\b.*\bfp32\b", sentence, re.IGNORECASE)

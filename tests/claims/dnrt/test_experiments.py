@@ -263,14 +263,16 @@ def test_focused():
         of = run_of(name)
         assert of is not None
         effects.append(effect(*found_in(of, [pair], measure), None, sign=-1, scale=100))
-    every = [each.difference.mean for each in found_in(run, [pair for _, pair, _ in CLASSES[2:]], "within")]
-    perceptrons = enumerated([f"{each.shown.mean:.1f}" for each in effects[:2]])
+    every = [100 * each.difference.mean for each in found_in(run, [pair for _, pair, _ in CLASSES[2:]], "within")]
     collapse = [*with_arr(nc1), *on_photographs(nc1)]
     collapsed = [effect(each, None, sign=-1) for each in collapse]
+    # as changes: what is shown counts a lowering as a gain
+    on_mnist, in_vit = ([-each.shown.mean for each in some] for some in (effects[:2], effects[2:]))
+    perceptrons, reads, blocks = (enumerated([f"{each:+.1f}" for each in some]) for some in (on_mnist, in_vit, every))
     return run.judge(
-        f"ARR lowers the share within classes by {perceptrons} points on MNIST, by {means(effects[2:])} where a small "
-        f"ViT's classifier reads, {enumerated([f'{-100 * each:.0f}' for each in every])} over all blocks; NC1 by "
-        f"{enumerated([f'{each.shown.mean:.2f}' for each in collapsed])} in the arenas.",
+        f"ARR changes the share within classes by {perceptrons} points on MNIST, by {reads} where a small ViT's "
+        f"classifier reads, {blocks} over all blocks; NC1 by "
+        f"{enumerated([f'{-each.shown.mean:+.2f}' for each in collapsed])} in the arenas.",
         [each.outcome for each in (*effects, *collapsed)],
         power=powered(effects, "points of the variance"),
         undecided=run.with_more_seeds(effects),
