@@ -220,6 +220,30 @@ def test_the_gumbel_limit_has_the_error_lambda_u_squared_over_two():
     assert all(ratio <= 1 for ratio in ratios)
 
 
+@pytest.mark.parametrize("shape", [1e-4, 0.01, 1.0, 30.0])
+def test_the_gate_is_within_two_lambda_over_e_squared_of_the_gumbel_curve(shape):
+    formula = symbolic.get("apa-gumbel-uniform")
+    gap, bound = numerical(formula.lhs, (z, kappa, lam)), shape * 2 * mp.exp(-2)
+    with mp.workdps(40):
+        gaps = [gap(mpf(a) / 20, mpf(1), mpf(shape)) for a in range(-200, 400)]
+        # at E = 2 the bound is the first order in λ
+        near = gap(-mp.log(2), mpf(1), mpf(shape)) / bound
+    assert min(gaps) >= 0
+    assert max(gaps) <= bound
+    assert shape > 0.01 or near > 1 - shape
+
+
+def test_the_bound_is_the_largest_value_of_half_of_l_squared_times_its_gate():
+    x = sympy.Symbol("x", positive=True)
+    slope = x**2 * sympy.exp(-x) / 2
+    (place,) = sympy.solve(sympy.diff(slope, x), x)
+    assert sympy.simplify(slope.subs(x, place) - symbolic.get("apa-gumbel-uniform").rhs / lam) == 0
+    # D ≤ L²/2: with y = λ L it says 1 − exp(−y) ≥ y − y²/2, which is 0 ≥ 0 at 0 and has the slope exp(−y) ≥ 1 − y
+    difference = 1 - sympy.exp(-x) - x + x**2 / 2
+    assert sympy.limit(difference, x, 0) == 0
+    assert sympy.simplify(sympy.diff(difference, x) - (sympy.exp(-x) - 1 + x)) == 0
+
+
 def test_the_relu_limit_is_uniform_with_an_error_of_a_constant_over_kappa():
     aglu = numerical(symbolic.get("apa-aglu").lhs, (z, kappa, lam))
     for shape in (0.05, 1.0, 5.0):

@@ -269,6 +269,14 @@ register(
     source="from ln(1 + t) ≥ t − t²/2",
     note="How far ln η is from its limit; the left-hand side is never negative.",
 )
+register(
+    "apa-gumbel-uniform",
+    _eta - exp(-_decay),
+    2 * lam * exp(-2),
+    relation="≤",
+    source="from ∂η/∂λ = η D, D ≤ L²/2 and L² exp(−L)/2 ≤ 2 exp(−2)",
+    note="How far η is from its limit, at every z and κ; the left-hand side is never negative.",
+)
 register("apa-silu", AGLU(z, 1, 1), z * sigma(z), source=f"{PAPER}, Section IV-A")
 register("apa-gelu", AGLU(z, _gelu_slope, 1), z * sigma(_gelu_slope * z), source=f"{PAPER}, Section IV-A")
 register(

@@ -92,11 +92,14 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
     ]
     judged = [each.outcome for each in (*effects, *level, *others)]
     on = "the rare classes of digits" if measure == "few_accuracy" else "digits"
-    counts = f"; clearly above zero in {judged.count('for')}, below in {judged.count('against')} of {len(judged)}"
+    at = f" at imbalance {imbalance:g}" if len(gains) > 2 else ""
+    clear = f"{judged.count('for')} are clearly above zero, {judged.count('against')} below"
+    counts = f": of these {len(judged)} comparisons {clear}"
     alike = enumerated([f"{each.shown.mean:+.1f}" for each in level]) if met else listed(level)
     also = f"; in the arenas {listed(others)} %" if met else f" for all{counts if len(gains) > 2 else ''}"
+    rivals = enumerated([*gains]) if len(gains) <= 2 else f"its {len(gains)} rivals"
     return tuned.judge(
-        f"On {on} AGLU takes {listed(effects)} % off the errors of {enumerated([*gains])} at tuned rates, "
+        f"On {on}{at} AGLU takes {listed(effects)} % off the errors of {rivals} at tuned rates, "
         f"{alike} % at {ALIKE:g}{also}.",
         judged,
         power=powered(effects, "% of the errors"),
