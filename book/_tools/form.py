@@ -13,8 +13,8 @@ from nbformat import NotebookNode
 from book._tools import formulas
 from book._tools.places import BOOK
 
-MOST_WORDS, MOST_NUMBERS, MOST_CODE_CELLS = 3000, 12, 23
-"""Of one page: twenty-five minutes of reading."""
+MOST_WORDS, MOST_NUMBERS, MOST_CODE_CELLS = 2500, 12, 23
+"""Of one page: twenty minutes of reading."""
 
 BOX = "five-lines"
 """The class of the box."""

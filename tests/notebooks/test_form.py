@@ -57,7 +57,7 @@ def test_a_page_of_the_form_passes():
 @pytest.mark.parametrize(
     ("page", "fault"),
     [
-        (_page(text=FORMULAS + "word " * 3000), "allowed are 3000"),
+        (_page(text=FORMULAS + "word " * 3000), "allowed are 2500"),
         (
             _page(text="".join(f"{{eq}}`eq-{n}`\n\n$$\nx\n$$ (eq-{n})\n\n" for n in range(13))),
             "the page has 13 numbered formulas, allowed are 12",
@@ -105,7 +105,7 @@ def test_a_chapter_of_the_ground_has_no_box_and_the_same_length_and_exercises():
     (found,) = form.faults(chapter, _page(box="", exercises=[]))
     assert "fewer than three exercises" in found
     (found,) = form.faults(chapter, _page(box="", text=FORMULAS + "word " * 3000))
-    assert "allowed are 3000" in found
+    assert "allowed are 2500" in found
 
 
 def test_the_first_of_several_pages_has_the_box(tmp_path, monkeypatch):
