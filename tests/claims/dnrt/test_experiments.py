@@ -5,8 +5,7 @@ paired by seed, p < 0.05 by the t-test with Holm's correction over all compariso
 
 The arenas (`tests.claims.arena`) have λ = 1, which the paper sets where it does not tune, on what all activations give.
 That of digits is judged since its accuracies are known, wherever a row asks what it has: not for Eqs. 2 and 3,
-sparsity, rare classes, transformers; that of photographs for RAA alone and for what ARR adds to GELU, but not for
-overfitting: it augments.
+sparsity, rare classes, transformers; that of photographs not for overfitting: it augments.
 """
 
 from __future__ import annotations
@@ -220,18 +219,21 @@ def test_relevance():
     )
 
 
-def with_arr(measure: arena.Measure = arena.accuracy) -> list[Comparison[str]]:
-    """What ARR adds to GELU and to RAA on digits."""
-    return arena.meeting("arr", ["gelu"], measure) + arena.meeting("dnrt", ["raa"], measure)
+ARENAS = (arena.NAME, arena.PHOTOGRAPHS)
+
+
+def with_arr(measure: arena.Measure = arena.accuracy, names: Sequence[str] = ARENAS) -> list[Comparison[str]]:
+    """What ARR adds to GELU and to RAA in each arena."""
+    return [
+        each
+        for name in names
+        for neuron, other in (("arr", "gelu"), ("dnrt", "raa"))
+        for each in arena.meeting(neuron, [other], measure, name)
+    ]
 
 
 def nc1(row: arena.Row) -> float:
     return float(row["collapse"])
-
-
-def on_photographs(measure: arena.Measure = arena.accuracy) -> list[Comparison[str]]:
-    """What ARR adds to GELU there, where images are augmented."""
-    return arena.meeting("arr", ["gelu"], measure, arena.PHOTOGRAPHS)
 
 
 CLASSES = (
@@ -265,15 +267,14 @@ def test_focused():
         assert of is not None
         effects.append(effect(*found_in(of, [pair], measure), None, sign=-1, scale=100))
     every = [100 * each.difference.mean for each in found_in(run, [pair for _, pair, _ in CLASSES[2:]], "within")]
-    collapse = [*with_arr(nc1), *on_photographs(nc1)]
-    collapsed = [effect(each, None, sign=-1) for each in collapse]
+    collapsed = [effect(each, None, sign=-1) for each in with_arr(nc1)]
     # as changes: what is shown counts a lowering as a gain
     on_mnist, in_vit = ([-each.shown.mean for each in some] for some in (effects[:2], effects[2:]))
     perceptrons, reads, blocks = (enumerated([f"{each:+.1f}" for each in some]) for some in (on_mnist, in_vit, every))
     return run.judge(
         f"ARR changes the share within classes by {perceptrons} points on MNIST, by {reads} where a small ViT's "
         f"classifier reads, {blocks} over all blocks; NC1 by "
-        f"{enumerated([f'{-each.shown.mean:+.2f}' for each in collapsed])} in the arenas.",
+        f"{enumerated([f'{-each.shown.mean:+.2f}' for each in collapsed])} in arenas.",
         [each.outcome for each in (*effects, *collapsed)],
         power=powered(effects, "points of the variance"),
         undecided=run.with_more_seeds(effects),
@@ -295,7 +296,7 @@ def test_overfitting():
     rises = [fmean(row["loss_rise"] for row in run.rows if row["response"] == other) for _, other in pairs]
     effects = [effect(each, rise, sign=-1) for each, rise in zip(found_in(run, pairs, "loss_rise"), rises, strict=True)]
     gains = [effect(each, None, scale=100) for each in found_in(run, pairs)]
-    losses = [effect(each, None, sign=-1) for each in with_arr(lambda row: float(row["loss"]))]
+    losses = [effect(each, None, sign=-1) for each in with_arr(lambda row: float(row["loss"]), ARENAS[:1])]
     taken, nats = (enumerated([f"{each.shown.mean:.3f}" for each in of]) for of in (effects, losses))
     return run.judge(
         f"In a small ViT on 2,000 mirrored images ARR brings GELU and RAA {means(gains)} points and takes {taken} off "
@@ -416,12 +417,12 @@ def test_lambda():
     )
     points = [f"{100 * each.difference.mean:+.2f}" for each in (*small, *large)]
     losses = [effect(each, 100 * HALF_A_POINT, sign=-1, scale=100) for each in small]
-    met = [*with_arr(), *on_photographs()]
+    met = with_arr()
     arrs = [f"{100 * each.difference.mean:+.2f}" for each in met]
     return run.judge(
         f"On MNIST ARR changes RAA's accuracy by {enumerated(points[:3])} points at λ = 0.001, 0.01 and 0.1, by "
-        f"{enumerated(points[3:])} at 1, 10 and 100; in arenas at 1 by {arrs[1]}, GELU's by {arrs[0]} and "
-        f"{arrs[2]}.",
+        f"{enumerated(points[3:])} at 1, 10 and 100; in arenas, 1: {enumerated(arrs[1::2])}, GELU's by "
+        f"{enumerated(arrs[::2])}.",
         [no_worse(each, HALF_A_POINT) for each in (*small, *met)],
         power=powered(losses, "points", ours=True),
         undecided=run.with_more_seeds(losses),
@@ -477,20 +478,16 @@ def test_parts():
         errors = 1 - fmean(accuracies_of["gelu+arr"].values())
         [both_over_arr] = family({"dnrt": (accuracies_of["dnrt"], accuracies_of["gelu+arr"])})
         effects.append(effect(both_over_arr, claimed[3], scale=100 / errors))
-    for neuron, other, size in zip(
-        ("raa", "arr", "dnrt", "dnrt"), ("gelu", "gelu", "raa", "arr"), claimed, strict=True
-    ):
-        effects += arena.of_errors(neuron, [other], [size])
-    photographs = [
-        each
-        for neuron, size in zip(("raa", "arr"), claimed, strict=False)
-        for each in arena.of_errors(neuron, ["gelu"], [size], arena.PHOTOGRAPHS)
-    ]
-    raa, arr, arr_over, raa_over = (means([*effects[at::4], *photographs[at : at + 1]]) for at in range(4))
+    for name in (arena.NAME, arena.PHOTOGRAPHS):
+        for neuron, other, size in zip(
+            ("raa", "arr", "dnrt", "dnrt"), ("gelu", "gelu", "raa", "arr"), claimed, strict=True
+        ):
+            effects += arena.of_errors(neuron, [other], [size], name)
+    raa, arr, arr_over, raa_over = (means(effects[at::4]) for at in range(4))
     return run.judge_effects(
-        f"Of GELU's errors RAA takes {raa} % (two ViTs, digits, photographs), ARR {arr}; in the first three ARR takes "
-        f"{arr_over} of RAA's, RAA {raa_over} of ARR's.",
-        [*effects, *photographs],
+        f"Of GELU's errors RAA takes {raa} % (two ViTs, digits, photographs), ARR {arr}; of RAA's ARR takes "
+        f"{arr_over}, of ARR's RAA {raa_over}.",
+        effects,
         "% of the errors",
     )
 
