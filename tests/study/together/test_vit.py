@@ -102,6 +102,29 @@ def test_an_unknown_neuron_is_refused():
         network("mish", 8)
 
 
+def test_images_pass_what_learns_nothing_first():
+    class Twice(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    torch.manual_seed(1)
+    twice = build("gelu", Twice(), SHAPE, CLASSES, SIZES, 128)
+    x = torch.rand(3, *SHAPE)
+    assert torch.equal(twice(x), network("gelu", 128)(2 * x))
+
+
+def test_the_training_has_the_recipe_of_the_preset(monkeypatch):
+    told = {}
+    monkeypatch.setattr(vit, "train", lambda model, part, **options: told.update(options))
+    job = job_of("smoke", "gelu", clip=0.7, weight_decay=0.03, shift=1, epochs=3)
+    vit.fit(job)
+    recipe = ("clip", "weight_decay", "epochs", "batch_size", "precision", "compiled")
+    assert {key: told[key] for key in recipe} == {key: job.settings[key] for key in recipe}
+    assert (told["optimiser"], told["decay"], told["learning_rate"]) == ("adamw", "kernels", job.rate)
+    whites = told["augment"](torch.ones(200, 1, 8, 8))
+    assert {int(image.sum()) for image in whites} == {64, 56, 49}  # not shifted, to one side, to two
+
+
 def test_a_network_learns(monkeypatch):
     # mirrored and shifted digits of eight pixels are hard, and would take it ten times as long
     monkeypatch.setattr(vit, "random_crop_and_mirror", lambda images, padding: images)
