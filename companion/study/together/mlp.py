@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion import count
-from companion.study.datasets import channel_statistics
+from companion.study.datasets import Splits, channel_statistics
 from companion.study.experiments import Case, Experiment, Job, Row, grid
 from companion.study.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
 from companion.study.models import Standardise
@@ -51,7 +51,17 @@ from companion.study.together.neurons import Neuron, composed, loss_of, named
 from companion.study.together.sizes import as_wide_as
 from companion.study.training import linear, predict, train, warm_up
 
-__all__ = ["EXPERIMENT", "NEURONS", "SMALLEST_DIFFERENCE", "ArenaMLP", "build", "cases", "fit", "measured"]
+__all__ = [
+    "EXPERIMENT",
+    "NEURONS",
+    "SMALLEST_DIFFERENCE",
+    "ArenaMLP",
+    "build",
+    "cases",
+    "fit",
+    "measured",
+    "standardised",
+]
 
 SMALLEST_DIFFERENCE = 0.002
 """Of accuracies: a fifteenth of the three per cent that such a network gets wrong. Smaller ones do not matter."""
@@ -140,6 +150,14 @@ def _widths(build: Build, name: str, shape: Shape, num_classes: int, profile: tu
     return as_wide_as(name, profile, lambda name, widths: build(name, nn.Identity(), shape, num_classes, widths))
 
 
+def standardised(job: Job) -> tuple[Standardise, Splits, Shape]:
+    """Return a first layer that standardises the job's images, the data where it computes, and an image's shape."""
+    splits = splits_of(job)
+    channels, height, width = splits.train.inputs.shape[1:]
+    front = Standardise(*channel_statistics(splits.train))
+    return front, splits.to(job.settings.get("device", "cpu")), (channels, height, width)
+
+
 def fit(job: Job, build: Build = build) -> Fitted:
     """Train a network as the job says.
 
@@ -151,14 +169,11 @@ def fit(job: Job, build: Build = build) -> Fitted:
         As `build`: makes the network.
     """
     settings, neuron = settings_of(job), job.case["neuron"]
-    splits, device = splits_of(job), settings.get("device", "cpu")
-    front = Standardise(*channel_statistics(splits.train))
-    splits = splits.to(device)
-    channels, height, width = splits.train.inputs.shape[1:]
-    shape, classes = (channels, height, width), splits.num_classes
+    front, splits, shape = standardised(job)
+    classes = splits.num_classes
     widths = _widths(build, neuron, shape, classes, tuple(settings["widths"]))
     torch.manual_seed(job.seed)
-    model = build(neuron, front, shape, classes, widths).to(device)
+    model = build(neuron, front, shape, classes, widths).to(splits.train.inputs.device)
     train(
         model,
         splits.train,

@@ -32,13 +32,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from companion.study.datasets import channel_statistics, random_crop_and_mirror
+from companion.study.datasets import random_crop_and_mirror
 from companion.study.experiments import Experiment, Job, Row
-from companion.study.experiments.classification import Fitted, settings_of, splits_of, validation_accuracy
-from companion.study.models import Standardise, VisionTransformer
+from companion.study.experiments.classification import Fitted, settings_of, validation_accuracy
+from companion.study.models import VisionTransformer
 from companion.study.together import neurons
 from companion.study.together.measures import last_features, neural_collapse
-from companion.study.together.mlp import cases, measured
+from companion.study.together.mlp import cases, measured, standardised
 from companion.study.together.neurons import Neuron, composed, loss_of, named
 from companion.study.together.sizes import as_wide_as
 from companion.study.training import train, warm_up
@@ -139,14 +139,11 @@ def fit(job: Job) -> Fitted:
         With a preset's settings.
     """
     settings, neuron = settings_of(job), job.case["neuron"]
-    splits, device = splits_of(job), settings["device"]
-    front = Standardise(*channel_statistics(splits.train))
-    splits = splits.to(device)
-    channels, height, width = splits.train.inputs.shape[1:]
-    shape, classes = (channels, height, width), splits.num_classes
+    front, splits, shape = standardised(job)
+    classes = splits.num_classes
     units = _units(neuron, shape, classes, *(settings[key] for key in ("patch", "width", "depth", "heads")))
     torch.manual_seed(job.seed)
-    model = build(neuron, front, shape, classes, settings, units).to(device)
+    model = build(neuron, front, shape, classes, settings, units).to(splits.train.inputs.device)
     train(
         model,
         splits.train,
