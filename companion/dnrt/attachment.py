@@ -187,7 +187,9 @@ def attach_arr(
     Notes
     -----
     `detach_arr` undoes it. Attach first, compile then: what torch.compile has made of a network does not notice hooks
-    that come or go later, until ``torch.compiler.reset()``. The means take K · Σ d_j numbers: for ImageNet-1K and the
+    that come or go later, until ``torch.compiler.reset()``, nor does it tell networks of one class apart of which only
+    one has them. Who compiles both in a process sets ``torch._dynamo.config.skip_nnmodule_hook_guards = False`` before,
+    or `AttachedARR.loss` may find no responses. The means take K · Σ d_j numbers: for ImageNet-1K and the
     twelve blocks of a ViT-B 1000 · 12 · 768 · 4 bytes, 37 MB. The published code takes the class token after every
     block of a ViT. Of a layer that runs several times in a forward pass the last output counts, and checkpoints
     must be torch's without reentrance.

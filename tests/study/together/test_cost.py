@@ -49,7 +49,7 @@ def test_kept_are_the_inputs_of_linear_layers_and_of_gelu_each_once():
 
 
 @pytest.mark.usefixtures("traced")
-@pytest.mark.parametrize("neuron", ["aglu", "dnrt", "dac"])
+@pytest.mark.parametrize("neuron", ["aglu", "arr", "dac"])
 def test_a_compiled_step_is_one_graph(neuron):
     (row,) = cost._measure(job_of("compiled", neuron))
     assert row["ms"] > 0
