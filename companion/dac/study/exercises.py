@@ -265,7 +265,7 @@ ON_THE_SECOND_PAGE = (
 
 # --- page dac-kernel --------------------------------------------------------------------------------------------------
 
-INPUTS, OUTPUTS, SIDE = 64, 128, 3
+INPUTS, OUTPUTS, SIDE = 48, 96, 3
 """Of the convolution whose parameters are counted."""
 
 BATCH, CHANNELS, PIXELS = 64, 512, 14 * 14
