@@ -31,7 +31,7 @@ BOOK = ROOT / "book"
 PREFACE = (BOOK / "preface.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PREFACE, re.DOTALL | re.MULTILINE))
 FOUND = PREFACE[PREFACE.index("What we found so far") : PREFACE.index("## Three doors")]
-STANDS = SECTIONS["Where it stands"].replace("(run)=", "")
+STANDS = SECTIONS["Where it stands"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 TRANSFORMERS = ("overfitting", "ablation")

@@ -193,16 +193,16 @@ def test_the_book_is_served() -> None:
 
 @says(
     "Each chapter has a Colab button, and its download button gives a copy for Jupyter.",
-    "For conda and JupyterHub there is `environment.yml`; the preface says how.",
+    "For conda and JupyterHub there is `environment.yml`; the page *Run and import* says how.",
     "On your own machine: `make notebooks`, then `.venv/bin/jupyter lab notebooks`.",
 )
 def test_there_are_three_places_to_run_it() -> None:
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     assert config["launch_buttons"]["colab_url"]
     assert (ROOT / "environment.yml").is_file()
-    preface = (ROOT / "book" / "preface.md").read_text(encoding="utf-8")
+    page = (ROOT / "book" / "appendix" / "running.md").read_text(encoding="utf-8")
     for steps in ("conda env create -f environment.yml", "python -m book._tools.plain\n  jupyter lab notebooks"):
-        assert steps in preface
+        assert steps in page
     assert "-m book._tools.plain" in make("notebooks")
     assert any(line.startswith("jupyterlab") for line in PROJECT["optional-dependencies"]["dev"])
 
@@ -245,9 +245,9 @@ def test_the_extra_has_the_headers_that_the_simulator_asks_for() -> None:
             assert {folder / name for name in names} <= held
 
 
-@says("What runs on which system is a table in the preface.")
-def test_the_preface_has_the_table() -> None:
-    assert "| Linux, x86-64 |" in (ROOT / "book" / "preface.md").read_text(encoding="utf-8")
+@says("What runs on which system is a table on that page.")
+def test_that_page_has_the_table() -> None:
+    assert "| Linux, x86-64 |" in (ROOT / "book" / "appendix" / "running.md").read_text(encoding="utf-8")
 
 
 @says(

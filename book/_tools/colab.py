@@ -81,7 +81,7 @@ if missing:
     print("This runtime is too old for the chapter. It needs", *missing, sep="\\n  ")
     print("Choose the newest runtime version under Runtime → Change runtime type, and run this cell again.")
     print("Do not upgrade torch, NumPy or CuPy with pip here: Colab's own versions fit its GPU driver.")
-    print("If the newest runtime is too old, run the chapter on your own machine; the preface says how.")
+    print("If the newest runtime is too old, run the chapter on your own machine; the page 'Run and import' says how.")
 else:
     print("Ready.")"""
     return nbformat.v4.new_code_cell(source, id="colab-install")

@@ -181,7 +181,7 @@ def _how_to_run(theme: dict[str, Any], page: str) -> str:
     return f"""<details class="neuron-run"><summary>Write and run it</summary><ul>
 <li><a href="{html.escape(colab)}">In Colab</a>, with nothing to install: run the first cell of the copy that opens,
 then the cells down to this exercise.</li>
-<li><a href="{up}preface.html#run">On your own machine</a>: the preface has the commands, and the chapter is
+<li><a href="{up}appendix/running.html">On your own machine</a>: that page has the commands, and the chapter is
 <a href="{up}_sources/{page}.ipynb">this notebook</a>.</li>
 </ul></details>"""
 

@@ -100,7 +100,7 @@ def _fold(cell: NotebookNode) -> None:
 def _greeting(path: Path) -> NotebookNode:
     text = (
         f"This is a copy of [a chapter of *Rethinking the Neuron*]({page_address(path)}). It is easier to read there, "
-        f"and can be run here: [how to install what it needs]({page_address(BOOK / 'preface.md')}#run). Where "
+        f"and can be run here: [how to install what it needs]({page_address(BOOK / 'appendix' / 'running.md')}). Where "
         "figures are missing, run all cells: Jupyter hides those that somebody else has drawn."
     )
     return nbformat.v4.new_markdown_cell(text, id="greeting")

@@ -6,8 +6,8 @@ the median quotient of two that follow each other. ``memory`` is what a step kee
 parameters left out. On a GPU ``peak`` is the most that was allocated during a step.
 
 Images are noise: time does not depend on what they show. Nothing is tuned, and a seed is one more measurement of all.
-Times belong to one quiet machine: run it alone, with ``--jobs 1``. It takes a quarter of an
-hour, half of it to compile.
+Times belong to one quiet machine: run it alone, with ``--jobs 1``. It takes twenty
+minutes, most of them to compile.
 """
 
 import math
