@@ -5,7 +5,8 @@ clear ones that runs of ours have seen (``dnrt-ablation``). There each has the p
 
 *The network*: patches of four pixels, a class token that is classified, four blocks of attention and of a perceptron,
 each normalised before and added to what came in (`companion.study.models.VisionTransformer`). The neuron is the
-perceptrons' activation. What ARR holds is the class token in every block, as its paper has it.
+perceptrons' activation. ARR holds the class token behind every block with λ = 10, as its published code has it and its
+paper's best for a ViT-Tiny on these photographs (appendix A.2); in the other arenas λ is 1.
 
 *The recipe*: pixels are standardised; images are mirrored, and shifted by up to two pixels; AdamW, whose decay acts on
 kernels alone, gradients clipped at norm 1, a warm-up over a tenth and a cosine. Each seed draws its own 10,000 images.
@@ -26,12 +27,16 @@ Dosovitskiy et al. (2021), An image is worth 16x16 words. Qiu et al. (2024), Dyn
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from companion.dnrt.attachment import attach_arr
+from companion.neurons import declared
+from companion.rehearsal import Example
 from companion.study.datasets import random_crop_and_mirror
 from companion.study.experiments import Experiment, Job, Row
 from companion.study.experiments.classification import Fitted, settings_of, validation_accuracy
@@ -48,9 +53,24 @@ __all__ = ["EXPERIMENT", "NEURONS", "SMALLEST_DIFFERENCE", "ArenaViT", "build", 
 SMALLEST_DIFFERENCE = 0.01
 """Of accuracies: a fiftieth of what such a network gets wrong. Smaller ones do not matter."""
 
+_WEIGHT = 10.0
+
+
+def _hold_blocks(model: nn.Module, example: Example, classes: int | None) -> nn.Module:
+    assert classes is not None
+    attach_arr(model, "blocks.*", classes, example, weight=_WEIGHT)
+    return model
+
+
+def _held(neuron: Neuron) -> Neuron:
+    """A neuron with ARR, as the paper has ARR in transformers."""
+    return replace(neuron, then=(replace(declared()["arr"], enter=_hold_blocks),))
+
+
 NEURONS: dict[str, Neuron] = {
-    **{name: neurons.NEURONS[name] for name in ("gelu", "relu", "la_silu", "raa", "arr", "dnrt")},
-    "relu_arr": composed("relu+arr"),
+    **{name: neurons.NEURONS[name] for name in ("gelu", "relu", "la_silu", "raa")},
+    **{name: _held(neurons.NEURONS[name]) for name in ("arr", "dnrt")},
+    "relu_arr": _held(composed("relu+arr")),
     "centre": composed("gelu+centre"),
 }
 """By the name that settings and rows have."""

@@ -58,14 +58,14 @@ def test_a_neuron_stands_in_every_block(name, kind, times):
 
 
 @together("name", ["arr", "relu_arr", "dnrt"])
-def test_what_arr_holds_is_the_class_token_of_every_block(name):
+def test_what_arr_holds_is_the_class_token_behind_every_block(name):
     model = network(name)
     seen = []
     for block in model.blocks:
-        block.mlp.act.register_forward_hook(lambda module, args, output: seen.append(output[:, 0]))
+        block.register_forward_hook(lambda module, args, output: seen.append(output[:, 0]))
     model(torch.rand(5, *SHAPE))
     assert [torch.equal(held, there) for held, there in zip(model.arr.responses.by_layer.values(), seen, strict=True)]
-    assert model.arr.weight == 1
+    assert model.arr.weight == 10
     assert len(seen) == 2
 
 
