@@ -22,7 +22,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.sign import NotebookNotary
 
-from book._tools import formulas, glued
+from book._tools import formulas, glued, places
 from book._tools.execute import save, text_of
 from book._tools.places import BOOK, ROOT, notebooks, page_address, raw_address, release_tag, repository
 
@@ -310,7 +310,7 @@ def _texts() -> dict[Path, str]:
     """The prose of all pages."""
     files = (path for path in BOOK.rglob("*.md") if not path.relative_to(BOOK).parts[0].startswith("_"))
     pages = {path: path.read_text(encoding="utf-8") for path in files}
-    for path in notebooks():
+    for path in places.notebooks():  # all of them, however few are copied
         cells = nbformat.read(path, as_version=4).cells
         pages[path] = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     return pages
