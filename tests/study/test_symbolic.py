@@ -19,10 +19,7 @@ class LatexReader:
     """Compute the number that a line of our LaTeX denotes, without SymPy."""
 
     SUM = r"\\sum_\{(\w)=(-? ?\w)\}\^\{(\w(?: - 1)?)\}"
-    TOKENS = (
-        r"s_\{\\operatorname\{ReLU\}\}|z_\{\\min\}|F_\{\\varepsilon\}|\\operatorname\{\w+\}|"
-        r"\\varphi'|\\[a-zA-Z]+|\d+\.?\d*|s'|\S"
-    )
+    TOKENS = r"z_\{\\min\}|\\operatorname\{\w+\}|\\varphi'|\\[a-zA-Z]+|\d+\.?\d*|s'|\S"
 
     def __init__(
         self,
@@ -137,10 +134,6 @@ class LatexReader:
             return result
         if token == r"\frac":
             return self.group() / self.group()
-        if token == r"\lfloor":
-            result = mpmath.floor(self.group())
-            self.take(r"\rfloor")
-            return result
         if token == r"\sqrt":
             return mpmath.sqrt(self.group())
         if token == "e" and self.peek() == "^":
@@ -167,7 +160,7 @@ STANDARD = {
     "W": mpmath.lambertw,
 }
 # A row of three elements, and statistics that need not fit it: the reader does not know what they are.
-INDICES = {"i": 2, "j": 1, "d": 3, "D": 2, "M": 2, "C": 2}
+INDICES = {"i": 2, "j": 1, "d": 3, "D": 2, "C": 2}
 # A layer with two outputs and three inputs, and what else its formulas count.
 INDICES |= {"n": 2, "m": 3, "N": 2, "K": 3, "W": 2, "P": 4, "L": 3, "A": 5, "B": 7, "H": 9}
 INDICES |= {"k": 1, "l": 1, "h": 2, "v": 3, "p": 1, "q": 2}
@@ -175,7 +168,7 @@ VALUES = {"z": -0.8, "kappa": 1.3, "lambda": 0.7, "x": 0.4, "beta": -1.5, "a": 0
 
 
 def readable_sides() -> list[tuple[str, sympy.Expr, bool]]:
-    unread = (sympy.Derivative, sympy.Limit, sympy.Integral, sympy.Piecewise, Partial, Expected)
+    unread = (sympy.Derivative, sympy.Limit, sympy.Integral, Partial, Expected)
     constants = (sympy.Symbol("E_l"), sympy.Symbol(r"\operatorname{E} a", real=True))
     return [
         (formula.name, side, not formula.definition and side is not formula.lhs)
@@ -278,13 +271,12 @@ def test_the_reader_of_these_tests_reads_sums_over_elements():
     assert reader.read(r"\sum_{j=1}^{d} \left[y_{j} \leq 2\right]") == 2
 
 
-def test_the_reader_of_these_tests_reads_sums_of_indices_masks_and_whole_parts():
+def test_the_reader_of_these_tests_reads_sums_of_indices_and_masks():
     reader = LatexReader({}, STANDARD, {"z": lambda j, k: mpmath.mpf(10 * j + k)}, {"i": 2, "h": 4, "l": 1})
     assert reader.read(r"\sum_{a=- l}^{l} \sum_{c=1}^{i} z_{c,h + a}") == sum(
         10 * c + 4 + a for a in (-1, 0, 1) for c in (1, 2)
     )
     assert reader.read(r"z_{i,h - l} \left[z_{i,h} > 24\right] + \left[z_{i,h} > 23\right]") == 1
-    assert reader.read(r"1 + \left\lfloor{\frac{7}{2}}\right\rfloor") == 4
 
 
 def test_sums_over_several_indices_have_a_sign_each_the_outer_one_first():

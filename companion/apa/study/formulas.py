@@ -6,7 +6,7 @@ The others are derived here. The tests check every one, the paper's included.
 """
 
 import sympy
-from sympy import Abs, Derivative, Limit, Max, Min, Ne, Rational, Sum, exp, log, oo
+from sympy import Abs, Derivative, Limit, Max, Min, Ne, Sum, exp, log, oo
 
 from companion.study.symbolic import function, kappa, lam, register, sigma, z
 
@@ -55,7 +55,6 @@ prelu = function("PReLU", _x, _slope, printed=r"\operatorname{PReLU}")
 H = function("H", _p)
 w = function("w", lam, abbreviation=True)
 z_min = function("z_min", kappa, lam, printed=r"z_{\min}", abbreviation=True)
-error_law = function("F", _x, kappa, lam, printed=r"F_{\varepsilon}")
 
 _all = (z, kappa, lam)
 _eta, _aglu, _tt, _s, _q, _L, _D = (each(*_all) for each in (eta, AGLU, t, s, q, L, D))
@@ -98,9 +97,7 @@ register("apa-lambda-factor", _D, (_L - _q) / lam, source="abbreviation", defini
 register("apa-h", h(_t), (log(1 + _t) - _t / (1 + _t)) / _t**2, source="abbreviation", definition=True)
 register("apa-k", k(_t), ((1 + _t) ** -2 - 2 * h(_t)) / _t, source="abbreviation", definition=True)
 
-register("apa-log-eta", log(_eta), -_L, source="from Eq. 5 of the paper")
 register("apa-eta-log1p", _eta, exp(-log(1 + lam * _decay) / lam), source="from Eq. 5 of the paper")
-register("apa-rate-s", _q, _decay * _s, source="from the abbreviations")
 register(
     "apa-stable",
     _eta,
@@ -177,20 +174,9 @@ register(
     condition=_t < 1,
     source="the derivative of the series of h",
 )
-register("apa-h-derivative", Derivative(h(_t), _t), k(_t), source="from the definition of h")
-register("apa-h-zero", Limit(h(_t), _t, 0), Rational(1, 2), source="the first term of the series")
-register("apa-k-zero", Limit(k(_t), _t, 0), -Rational(2, 3), source="the first term of the series")
 
 # --- Second derivatives -------------------------------------------------------------------------------------
 
-register("apa-rate-d-z", Derivative(_q, z), -kappa * _q * _s, source="from the abbreviations")
-register("apa-rate-d-lambda", Derivative(_q, lam), -(_q**2), source="from the abbreviations")
-register(
-    "apa-lambda-factor-d-z",
-    Derivative(_D, z),
-    -kappa * _q**2,
-    source="from the abbreviations: mixed derivatives of ln η do not depend on their order",
-)
 _lambda_factor_by_lambda = (_q**2 - 2 * _D) / lam
 register(
     "apa-lambda-factor-d-lambda",
@@ -238,13 +224,6 @@ register(
     definition=True,
 )
 register(
-    "apa-minimum-condition",
-    lam + kappa * z_min(kappa, lam) + exp(kappa * z_min(kappa, lam)),
-    0,
-    condition=kappa > 0,
-    source="Eq. 9 of the paper is zero where 1 + κzq is",
-)
-register(
     "apa-minimum",
     AGLU(z_min(kappa, lam), kappa, lam),
     -_depth / kappa,
@@ -259,7 +238,6 @@ register(
 _gelu_slope = sympy.Float("1.702")
 
 register("apa-sigmoid", eta(z, 1, 1), sigma(z), source=f"{PAPER}, Section IV-A")
-register("apa-sigmoid-symmetry", eta(-z, 1, 1), 1 - eta(z, 1, 1), source=f"{PAPER}, Section IV-A")
 register("apa-gumbel", Limit(_eta, lam, 0), exp(-_decay), source=f"{PAPER}, Section IV-A")
 register(
     "apa-gumbel-gap",
@@ -279,14 +257,6 @@ register(
 )
 register("apa-silu", AGLU(z, 1, 1), z * sigma(z), source=f"{PAPER}, Section IV-A")
 register("apa-gelu", AGLU(z, _gelu_slope, 1), z * sigma(_gelu_slope * z), source=f"{PAPER}, Section IV-A")
-register(
-    "apa-gelu-approximation",
-    AGLU(z, _gelu_slope, 1),
-    z * Phi(z),
-    relation="≈",
-    source=f"{PAPER}, Section IV-A",
-    note="The paper says that AGLU becomes the GELU; it becomes the GELU's usual approximation.",
-)
 register(
     "apa-gelu-gap",
     Abs(AGLU(z, _gelu_slope, 1) - z * Phi(z)),
@@ -314,14 +284,6 @@ register(
 )
 register("apa-identity", Limit(_aglu, lam, oo), z, source=f"{PAPER}, Section IV-A")
 register(
-    "apa-identity-gap",
-    Abs(z - _aglu),
-    Abs(z) * _L,
-    relation="≤",
-    source="from 1 − exp(−L) ≤ L",
-    note="For each z the gap closes like (ln λ) / λ. It is not uniform in z: see the left tail.",
-)
-register(
     "apa-prelu",
     Limit(AGLU(z, 1, lam), lam, oo),
     prelu(z, 1),
@@ -336,49 +298,9 @@ register(
     source="from Eq. 6 of the paper",
     note="For every λ, so no AGLU with κ > 0 has a slope on the far left.",
 )
-register(
-    "apa-left-slope",
-    Limit(Derivative(_aglu, z), z, -oo),
-    0,
-    condition=kappa > 0,
-    source="from Eq. 9 of the paper",
-)
-register(
-    "apa-right-slope",
-    Limit(Derivative(_aglu, z), z, oo),
-    1,
-    condition=kappa > 0,
-    source="from Eq. 9 of the paper",
-)
-register("apa-linear", AGLU(z, 0, lam), z * (1 + lam) ** (-1 / lam), source="from Eq. 6 of the paper")
-register(
-    "apa-reflection",
-    AGLU(z, -kappa, lam),
-    -AGLU(-z, kappa, lam),
-    source="from Eq. 6 of the paper",
-    note="A negative κ turns the curve by half a turn: κ → −∞ gives min(0, z).",
-)
 
-# --- Probability and attention ------------------------------------------------------------------------------
+# --- Attention ----------------------------------------------------------------------------------------------
 
-register(
-    "apa-error-law",
-    error_law(_x, kappa, lam),
-    1 - eta(-_x, kappa, lam),
-    source=f"from {PAPER}, Eq. 2",
-    note="The law of the error for which η is the probability of the class. It is a law for κ > 0.",
-    definition=True,
-)
-register("apa-error-logistic", error_law(_x, 1, 1), sigma(_x), source=f"{PAPER}, Eq. 3")
-register(
-    "apa-error-gumbel",
-    Limit(error_law(_x, 1, lam), lam, 0),
-    1 - exp(-exp(_x)),
-    source=f"from {PAPER}, Eq. 2",
-    published=exp(-exp(-_x)),
-    note="It is minus the error that follows the Gumbel law: the error's skewness is negative. "
-    "The published form puts the paper's sentence (Section III-A) as a formula.",
-)
 register("apa-binary-entropy", H(_p), -_p * log(_p) - (1 - _p) * log(1 - _p), source="definition", definition=True)
 register(
     "apa-attention-entropy",
@@ -388,5 +310,3 @@ register(
     source=f"{PAPER}, Eq. 4",
     note="The index of A is missing in the paper.",
 )
-register("apa-entropy-maximum", H(Rational(1, 2)), log(2), source="from the definition")
-register("apa-entropy-symmetry", H(1 - _p), H(_p), condition=_p < 1, source="from the definition")

@@ -11,23 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import sympy
-from sympy import (
-    Abs,
-    Eq,
-    Ge,
-    Gt,
-    Integer,
-    KroneckerDelta,
-    Le,
-    Lt,
-    Max,
-    Min,
-    Ne,
-    Rational,
-    Sum,
-    floor,
-    sign,
-)
+from sympy import Abs, Eq, Ge, Gt, Integer, Lt, Max, Min, Ne, Rational, Sum, sign
 
 from companion.study.symbolic import AnyFunction, Expected, Holds, Partial, function, register
 from companion.study.vocabulary import Vocabulary
@@ -83,7 +67,7 @@ class Activation(AnyFunction):
 phi, slope = Activation, ActivationSlope
 i, j, k, half, a, c = (sympy.Symbol(name, integer=True) for name in "ijklac")
 n, m, N, K, W, L, P = (sympy.Symbol(name, integer=True, positive=True) for name in ("n", "m", "N", "K", "W", "L", "P"))
-A, B, H = (sympy.Symbol(name, integer=True, positive=True) for name in ("A", "B", "H"))
+A, B = (sympy.Symbol(name, integer=True, positive=True) for name in "AB")
 padding, stride, dilation = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("p", "q", "d"))
 h, v = (sympy.Symbol(name, integer=True, nonnegative=True) for name in ("h", "v"))
 r = sympy.Symbol("r", integer=True, positive=True)
@@ -95,7 +79,7 @@ e, t_err, Z = (sympy.IndexedBase(name, real=True) for name in (r"\tilde{b}", "t"
 gamma, beta, n_hat = (sympy.IndexedBase(name, real=True) for name in (r"\gamma", r"\beta", r"\hat{z}"))
 Loss = sympy.Symbol(r"\mathcal{L}", real=True)
 Total = sympy.Symbol("E", real=True)
-u, s, t, theta, alpha, offset = (sympy.Symbol(name, real=True) for name in ("u", "s", "t", "theta", "alpha", "delta"))
+u, s, alpha, offset = (sympy.Symbol(name, real=True) for name in ("u", "s", "alpha", "delta"))
 kink = sympy.Symbol("b", real=True)
 shift = sympy.Symbol("c", real=True)
 slope_in = sympy.Symbol("v", real=True)
@@ -195,29 +179,11 @@ register(
 )
 _patch = x[j, c]
 register(
-    "dac-patch",
-    f[i],
-    _over(_over(w[i, j, c] * phi(b[i, j] + _patch), c, P), j, m),
-    source=f"from {PAPER}, Eq. 5: one output position, whose patch of the image has P positions",
-)
-register(
-    "dac-patch-per-weight",
-    f[i],
-    _over(_over(w[i, j, c] * phi(b[i, j, c] + _patch), c, P), j, m),
-    source=f"{PAPER}, Section 4: totally unshared biases",
-)
-register(
     "dac-row",
     r,
     stride * h + dilation * a - padding,
     source="convolution with the stride q, the padding p and the dilation d, counted from 0",
     note="Output row h looks at row r of the image where the kernel's row is a. Columns likewise.",
-)
-register(
-    "dac-output-size",
-    A,
-    floor((H + 2 * padding - dilation * (L - 1) - 1) / stride) + 1,
-    source="the number of h for which all rows of the kernel lie on the padded image of H rows",
 )
 
 # --- The maximum identity -----------------------------------------------------------------------------------
@@ -236,7 +202,7 @@ register(
     source="from eq-dac-maximum",
 )
 
-# --- Padding: o_c is 1 inside the image, 0 outside -----------------------------------------------------------
+# --- Padding: o_c is 1 inside the image, 0 outside; at one output position, whose patch has P positions ------
 
 _outside = (1 - o[c]) * w[i, j, c]
 register(
@@ -259,14 +225,6 @@ register(
     source="before minus after, where every o is 0 or 1",
     note="With ReLU both agree where no bias is positive: at initialisation, when all biases are 0.",
 )
-register(
-    "dac-after-maximum",
-    _over(_over(o[c] * w[i, j, c] * relu(b[i, j] + _patch), c, P), j, m),
-    _over(_over(o[c] * w[i, j, c] * Max(_patch, -b[i, j]), c, P), j, m)
-    + _over(b[i, j] * _over(o[c] * w[i, j, c], c, P), j, m),
-    source="from eq-dac-maximum",
-    note="The second sum depends on the position only near the border.",
-)
 
 # --- The backward pass --------------------------------------------------------------------------------------
 
@@ -287,28 +245,6 @@ register(
     condition=Ne(_x, 0),
     source="from the definition",
     note="At 0 there is no derivative; torch takes 0, and so does this book.",
-)
-_mask = Holds(Gt(b[i, j] + z[j], 0))
-_relu_loss = sympy.Symbol(r"\mathcal{L}_{\mathrm{relu}}", real=True)
-words.name(_relu_loss, _over(g[i] * _over(w[i, j] * relu(b[i, j] + z[j]), j, m), i, n))
-register(
-    "dac-d-weight-relu",
-    Partial(_relu_loss, w[i, j]),
-    g[i] * relu(b[i, j] + z[j]),
-    source="from eq-dac-d-weight",
-)
-register(
-    "dac-d-bias-relu",
-    Partial(_relu_loss, b[i, j]),
-    g[i] * w[i, j] * _mask,
-    source="from eq-dac-d-bias and eq-dac-relu-slope",
-)
-register(
-    "dac-d-input-relu",
-    Partial(_relu_loss, z[j]),
-    _over(g[i] * w[i, j] * _mask, i, n),
-    source="from eq-dac-d-input and eq-dac-relu-slope",
-    note="A mask for every pair of an input and an output.",
 )
 register(
     "dac-d-shared-input",
@@ -337,7 +273,7 @@ register(
     "dac-d-bias-patch",
     Partial(sympy.Symbol(r"\mathcal{L}_{P}", real=True), b[i, j]),
     g[i] * _over(w[i, j, c] * slope(b[i, j] + _patch), c, P),
-    source="from eq-dac-patch, one output position; sum over positions and samples",
+    source="from eq-dac-pad-after, one output position inside the image; sum over positions and samples",
 )
 words.name(
     sympy.Symbol(r"\mathcal{L}_{P}", real=True),
@@ -374,28 +310,12 @@ register(
 
 # --- Where a DAC is nothing new, and what it swallows --------------------------------------------------------
 
-_one = _over(w[1, j] * phi(b[1, j] + z[j]), j, m)
 register(
     "dac-shared",
     f[i],
     _over(w[i, j] * phi(e[j] + z[j]), j, m),
     condition=Eq(b[i, j], e[j]),
     source="from eq-dac-dense: the standard layer after a layer with the biases of its own inputs",
-)
-register(
-    "dac-one-unit",
-    _one,
-    _over(w[1, j] * y[j], j, m),
-    condition=Eq(y[j], phi(b[1, j] + z[j])),
-    source=f"{PAPER}, Section 4: n = 1",
-    note="y is what a standard layer before this one puts out, if its shared biases are the biases of this unit.",
-)
-register(
-    "dac-depthwise",
-    _over(w[i, c] * phi(b[i] + x[i, c]), c, P),
-    _over(w[i, c] * y[i, c], c, P),
-    condition=Eq(y[i, c], phi(b[i] + x[i, c])),
-    source=f"{PAPER}, Section 4: one output channel per input channel",
 )
 register(
     "dac-batch-norm",
@@ -422,20 +342,6 @@ register(
     relu(kink) + relu(shift + u - relu(-kink)),
     source=f"{PAPER}, Remark 2.1",
     note="A unit with another bias, and for b > 0 a constant besides, which no unit Σ w relu(b + z) has.",
-)
-register(
-    "dac-composition-low",
-    relu(kink + relu(shift + u)),
-    relu(kink + shift + u),
-    condition=Le(kink, 0),
-    source=f"{PAPER}, Remark 2.1",
-)
-register(
-    "dac-composition-high",
-    relu(kink + relu(shift + u)),
-    kink + relu(shift + u),
-    condition=Ge(kink, 0),
-    source=f"{PAPER}, Remark 2.1",
 )
 register(
     "dac-max-pool",
@@ -569,12 +475,6 @@ register(
     published=Rational(3, 2) - 1 / (2 * n),
     source=_section,
 )
-register(
-    "dac-flops-exact-ratio",
-    (_mac_dac(n, m, L, A, A) - n * A) / (_mac_std(n, m, L, A, A) - n * A),
-    1 + (n - 1) * m / ((2 * m * L**2 - 1) * n + m),
-    source="a sum of mL² terms has mL² − 1 additions",
-)
 
 # --- Multi-bias activations ---------------------------------------------------------------------------------
 
@@ -584,17 +484,10 @@ register(
     _over(_over(w[i, j, k] * phi(b[j, k] + z[j]), k, K), j, m),
     source=f"{PAPER}, Eq. 3",
 )
-register(
-    "dac-as-mba",
-    _over(_over(w[i, j] * KroneckerDelta(i, k) * phi(b[k, j] + z[j]), k, n), j, m),
-    _over(w[i, j] * phi(b[i, j] + z[j]), j, m),
-    source="from Eqs. 2 and 3: MBA with K = n copies, each used by one output",
-)
 
 # --- One input, replicated ----------------------------------------------------------------------------------
 
 _replicated = function("dac_replicated", _x, printed=r"f_{\mathrm{DAC}}")
-_standard = function("dac_replicated_standard", _x, printed=r"f_{\mathrm{std}}")
 _double = function("dac_two_layers", _x, printed=r"f_{2\times\mathrm{std}}")
 _far = _over(Abs(b[k]), k, m)
 register(
@@ -610,12 +503,6 @@ register(
     0,
     source="all m terms are off",
     note="So every such function vanishes on the left: neither x nor a constant other than 0 is one.",
-)
-register(
-    "dac-replicated-right",
-    _replicated(distance + _far),
-    _over(w[j] * (b[j] + distance + _far), j, m),
-    source="all m terms are on",
 )
 register(
     "dac-replicated-slope",
@@ -660,12 +547,6 @@ register(
     relu(_outer + _over(w[j] * relu(b[j] + _hidden[j] * _x), j, n)),
     source=f"{PAPER}, Section 6",
     definition=True,
-)
-register(
-    "dac-two-layers-normalised",
-    _double(_x),
-    relu(_outer + _over(w[j] * Abs(_hidden[j]) * relu(b[j] / Abs(_hidden[j]) + sign(_hidden[j]) * _x), j, n)),
-    source=f"{PAPER}, Section 6, where no v is 0",
 )
 register(
     "dac-two-layers-sign",

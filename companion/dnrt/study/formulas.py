@@ -14,25 +14,7 @@ the moving mean after it, with the momentum 0 < m ≤ 1. σ is the deviation wit
 from typing import Any
 
 import sympy
-from sympy import (
-    Abs,
-    Derivative,
-    Eq,
-    Integral,
-    KroneckerDelta,
-    Limit,
-    Ne,
-    Piecewise,
-    Rational,
-    Sum,
-    erfc,
-    exp,
-    log,
-    oo,
-    pi,
-    sign,
-    sqrt,
-)
+from sympy import Abs, Derivative, Eq, Integral, KroneckerDelta, Piecewise, Sum, erfc, exp, log, oo, pi, sign, sqrt
 
 from companion.study.symbolic import AnyFunction, Expected, Partial, function, register
 from companion.study.vocabulary import Vocabulary
@@ -43,7 +25,6 @@ __all__ = [
     "L",
     "Z",
     "age",
-    "alpha",
     "b",
     "beta",
     "c",
@@ -62,7 +43,6 @@ __all__ = [
     "q",
     "s",
     "slope",
-    "v",
     "w",
     "written_out",
     "x",
@@ -92,12 +72,12 @@ d, C = (sympy.Symbol(name, integer=True, positive=True) for name in "dC")
 n, q, age = (sympy.Symbol(name, integer=True, nonnegative=True) for name in "nqt")
 m, deviation, scale = (sympy.Symbol(name, positive=True) for name in ("m", r"\sigma", r"\rho"))
 x, w, y, g, h = (sympy.IndexedBase(name, real=True) for name in "xwygh")
-b, c, H, v, alpha, z = (sympy.Symbol(name, real=True) for name in ("b", "c", "H", "v", "alpha", "z"))
+b, c, H, z = (sympy.Symbol(name, real=True) for name in "bcHz")
 L = sympy.Symbol(r"\mathcal{L}", real=True)
 V, a, p, r = (sympy.IndexedBase(name, real=True) for name in "Vapr")
 beta = sympy.IndexedBase(r"\beta", real=True)
 b_tilde = sympy.Symbol(r"\tilde{b}", real=True)
-mean, loss, mean_next = (sympy.IndexedBase(name, real=True) for name in (r"\mu", r"\ell", r"\mu^{*}"))
+mean, loss = (sympy.IndexedBase(name, real=True) for name in (r"\mu", r"\ell"))
 Z = sympy.Symbol("Z", real=True)
 
 normal = function("normal", z, printed=r"\Phi")
@@ -137,9 +117,6 @@ def written_out(expression: Any, count: int, given: Any = None) -> Any:
 
 register("dnrt-normal", normal(z), erfc(-z / sqrt(2)) / 2, source=f"{PAPER}, after Eq. 1", definition=True)
 register("dnrt-normal-density", density(z), exp(-(z**2) / 2) / sqrt(2 * pi), source="its derivative", definition=True)
-register("dnrt-normal-slope", Derivative(normal(z), z), density(z), source="from the definitions")
-register("dnrt-normal-symmetry", normal(-z), 1 - normal(z), source="from the definition")
-register("dnrt-normal-half", normal(0), Rational(1, 2), source="from the definition")
 gelu = function("gelu", z, printed=r"\operatorname{GELU}")
 register("dnrt-gelu", gelu(z), z * normal(z), source=f"{PAPER}, Eq. 1", definition=True)
 register("dnrt-gelu-pair", gelu(z) - gelu(-z), z, source="from the symmetry of Φ")
@@ -151,43 +128,7 @@ register(
     note="For affine z that differ, up to the sign, these bends are linearly independent: Gaussians times polynomials.",
 )
 
-# --- three versions: a number, a line for each element, an offset for the whole vector ------------------------------
-
-shifted = function("raa_number", z, alpha, printed=r"\operatorname{RAA}")
-register(
-    "dnrt-raa-number",
-    shifted(z, alpha),
-    z * s(z + alpha),
-    source=f"{PAPER}, Eq. 2",
-    definition=True,
-    note="α is learned; the same for every input.",
-)
-register(
-    "dnrt-raa-number-slope",
-    Derivative(shifted(z, alpha), z),
-    s(z + alpha) + z * slope(z + alpha),
-    source="from Eq. 2",
-)
-register("dnrt-raa-number-alpha", Derivative(shifted(z, alpha), alpha), z * slope(z + alpha), source="from Eq. 2")
-
-element = function("raa_element", z, v, b, printed=r"\operatorname{RAA}")
-_line = z + (v * z + b)
-register(
-    "dnrt-raa-element",
-    element(z, v, b),
-    z * s(_line),
-    source=f"{PAPER}, Eq. 3",
-    definition=True,
-    note="The paper's scalars w and b; w is called v here, because w is a vector in Eq. 4.",
-)
-register(
-    "dnrt-raa-element-slope",
-    Derivative(element(z, v, b), z),
-    s(_line) + (1 + v) * z * slope(_line),
-    source="from Eq. 3",
-)
-register("dnrt-raa-element-weight", Derivative(element(z, v, b), v), z**2 * slope(_line), source="from Eq. 3")
-register("dnrt-raa-element-bias", Derivative(element(z, v, b), b), z * slope(_line), source="from Eq. 3")
+# --- RAA: an offset for the whole vector ----------------------------------------------------------------------------
 
 words.define("dnrt-offset", c, Sum(w[k] * x[k], (k, 1, d)) + b, source=f"{PAPER}, Eq. 4")
 words.define("dnrt-raa", y[i], x[i] * s(x[i] + c), source=f"{PAPER}, Eq. 4")
@@ -226,36 +167,11 @@ register(
     note="The activation, shifted, less c times the gate: the second part is what no bias before it can make.",
 )
 register(
-    "dnrt-element-split",
-    element(z, v, b),
-    (activation(_line) - b * s(_line)) / (1 + v),
-    condition=Ne(v, -1),
-    source="from Eq. 3",
-    note="With b = 0 it is A, its input stretched by 1 + v and its output shrunk by as much.",
-)
-register(
-    "dnrt-element-line",
-    element(z, -1, b),
-    z * s(b),
-    source="from Eq. 3",
-    note="At v = −1 the gate no longer looks at z: a straight line. For v < −1 it opens for small z.",
-)
-register(
     "dnrt-offset-slope",
     Partial(y[i], c),
     x[i] * slope(x[i] + c),
     source=f"from {PAPER}, Eq. 4",
     note="For an increasing gate it has the sign of x_i: a larger offset moves every element away from zero.",
-)
-_gelu_shifted = z * normal(z + c)
-register("dnrt-closed", Limit(_gelu_shifted, c, -oo), 0, source="from the definition of Φ")
-register("dnrt-open", Limit(_gelu_shifted, c, oo), z, source="from the definition of Φ")
-register(
-    "dnrt-half-open",
-    shifted(-alpha, alpha),
-    -alpha * s(0),
-    source="from Eq. 2",
-    note="GELU never falls below −0.17. With the gate Φ and an offset of 4, RAA is −2 at −4.",
 )
 register(
     "dnrt-gate-growth",
@@ -270,14 +186,6 @@ register(
 _linear = Eq(x[i], a[i] + Sum(V[i, k] * p[k], (k, 1, C)))
 words.define("dnrt-glu-direction", r[k], Sum(w[j] * V[j, k], (j, 1, d)), source="a name")
 words.define("dnrt-glu-bias", b_tilde, Sum(w[j] * a[j], (j, 1, d)) + b, source="a name")
-register(
-    "dnrt-glu-offset",
-    c,
-    b_tilde + Sum(r[k] * p[k], (k, 1, C)),
-    condition=_linear,
-    source="from Eq. 4",
-    note="At most C + 1 numbers decide over the offset. Where C < d, w and b are more numbers than that.",
-)
 register(
     "dnrt-glu",
     y[i],
@@ -306,13 +214,6 @@ register(
     (1 - m) ** n * mean[0, i] + Sum(m * (1 - m) ** (n - q) * x[q, i], (q, 1, n)),
     tall=True,
     source="from Eq. 5, by induction",
-)
-register(
-    "dnrt-arr-weights",
-    Sum(m * (1 - m) ** (n - q), (q, 1, n)),
-    1 - (1 - m) ** n,
-    source="a geometric sum",
-    note="A mean that starts at zero is too small by (1 − m)^n of what it should be.",
 )
 words.define(
     "dnrt-arr-loss",
@@ -383,13 +284,6 @@ register(
     source="from the closed form; every sample of the class is δ further than the one before",
     note="How far the mean that is read before its update is behind.",
 )
-register(
-    "dnrt-arr-lag-after",
-    Sum(m * (1 - m) ** age * age * _drift, (age, 0, oo)),
-    (1 - m) * _drift / m,
-    source="from the closed form",
-    note="How far the mean is behind after its update.",
-)
 _density = exp(-_x)
 register(
     "dnrt-arr-skewed",
@@ -418,48 +312,10 @@ register(
     definition=True,
 )
 register(
-    "dnrt-arr-error-scale",
-    error(scale * _distance, scale * deviation),
-    error(_distance, deviation),
-    source="from the definition",
-)
-register(
-    "dnrt-arr-channels",
-    Sum(Expected(Abs(beta[j] * _deviations[j] * Z)), (j, 1, d)) / d,
-    _per_deviation * Sum(Abs(beta[j]) * _deviations[j], (j, 1, d)) / d,
-    source="from the mean of |Z|; channel j is scaled by β_j",
-    note="A lasso on the scales: each pays for the spread that it carries.",
-)
-register(
     "dnrt-arr-fisher",
     Sum(beta[j] ** 2 * _deviations[j] ** 2, (j, 1, d)),
     Sum(beta[j] * _distances[j], (j, 1, d)) ** 2 / Sum(_distances[j] ** 2 / _deviations[j] ** 2, (j, 1, d)),
     relation="≥",
     source="Cauchy's inequality; equal where β_j is proportional to Δ_j/σ_j²",
     note="Not all Δ_j are 0. Of all sums that hold the classes as far apart, Fisher's has the smallest deviation.",
-)
-
-# --- the centre loss of Wen et al. (2016) ---------------------------------------------------------------------------
-
-CENTRE = "Wen et al. 2016"
-_centre_loss = sympy.IndexedBase(r"\mathcal{C}", real=True)
-words.define(
-    "dnrt-centre-loss", _centre_loss[n], Sum((x[n, j] - mean[0, j]) ** 2, (j, 1, d)) / 2, source=f"{CENTRE}, Eq. 2"
-)
-register(
-    "dnrt-centre-gradient",
-    Partial(_centre_loss[n], x[n, i]),
-    x[n, i] - mean[0, i],
-    source=f"{CENTRE}, Eq. 3",
-    note="The force grows with the distance.",
-)
-_moved = mean[0, i] - alpha * Sum(mean[0, i] - x[q, i], (q, 1, n)) / (1 + n)
-words.name(mean_next[n, i], _moved)
-register(
-    "dnrt-centre-update",
-    mean_next[n, i],
-    (1 - alpha * n / (1 + n)) * mean[0, i] + alpha / (1 + n) * Sum(x[q, i], (q, 1, n)),
-    steps=(_moved,),
-    source=f"{CENTRE}, Eq. 4",
-    note="All n samples of a batch at once; however many they are, the centre moves by less than α of the way.",
 )

@@ -10,7 +10,7 @@ them as names; `written_out` replaces them by what they stand for, for a given d
 from typing import Any
 
 import sympy
-from sympy import Abs, Eq, Integral, KroneckerDelta, Le, Max, Min, Piecewise, Rational, Sum, exp, oo, pi, sqrt
+from sympy import Abs, Eq, Integral, KroneckerDelta, Le, Max, Min, Rational, Sum, exp, oo, pi, sqrt
 
 from companion.study.symbolic import AnyFunction, Formula, Holds, Partial, function, register, sigma
 from companion.study.vocabulary import Vocabulary
@@ -25,12 +25,9 @@ __all__ = [
     "Slope",
     "a",
     "alpha",
-    "b",
-    "bias",
     "d",
     "epsilon",
     "g",
-    "gain",
     "h",
     "hardsigmoid",
     "i",
@@ -43,7 +40,6 @@ __all__ = [
     "v",
     "written_out",
     "y",
-    "y_dot",
     "y_hat",
 ]
 
@@ -64,15 +60,13 @@ class Scale(AnyFunction):
 
 
 s, slope = Scale, Slope
-i, j, k = (sympy.Symbol(name, integer=True, positive=True) for name in "ijk")
+i, j = (sympy.Symbol(name, integer=True, positive=True) for name in "ij")
 d = sympy.Symbol("d", integer=True, positive=True)
 D = sympy.Symbol("D", integer=True, positive=True)
 alpha = sympy.Symbol("alpha", positive=True)
 y, g, n, a, h, f = (sympy.IndexedBase(name, real=True) for name in "ygnahf")
 epsilon = sympy.IndexedBase(r"\varepsilon", real=True)
 y_hat, n_hat, a_hat, f_hat = (sympy.IndexedBase(rf"\hat{{{name}}}", real=True) for name in "ynaf")
-y_dot, a_dot = (sympy.IndexedBase(rf"\dot{{{name}}}", real=True) for name in "ya")
-b, gain, bias = (sympy.IndexedBase(name, real=True) for name in ("b", r"\gamma", r"\beta"))
 mu, mu_hat, mu_epsilon = (sympy.Symbol(name, real=True) for name in ("mu", r"\hat{\mu}", r"\mu_{\varepsilon}"))
 v, v_hat, v_epsilon = (sympy.Symbol(name, nonnegative=True) for name in ("v", r"\hat{v}", r"v_{\varepsilon}"))
 r, r_hat = (sympy.Symbol(name, positive=True) for name in ("r", r"\hat{r}"))
@@ -115,7 +109,7 @@ def written_out(expression: Any, count: int, *, unbiased: bool = False, given: A
     """Write an expression out for a row of so many elements.
 
     Sums become terms, statistics become functions of y_1, …, y_d and α, and derivatives are taken. The scale s
-    stays a name; the upstream gradient g_i, the noise ε_i and the direction ẏ_i stay as they are.
+    stays a name; the upstream gradient g_i and the noise ε_i stay as they are.
 
     Parameters
     ----------
@@ -172,50 +166,9 @@ register(
     definition=True,
 )
 _define("layeract-element-output", f[i], y[i] * s(y[i]), source=f"{PAPER}, Eq. 2")
-register(
-    "layeract-element-derivative",
-    Partial(f[i], y[i]),
-    s(y[i]) + y[i] * slope(y[i]),
-    source=f"{PAPER}, Eq. 2",
-)
-_relu_scale = function("relu_scale", x, printed=r"s_{\operatorname{ReLU}}")
-register(
-    "layeract-relu-scale",
-    _relu_scale(x),
-    Piecewise((1, x >= 0), (0, True)),
-    source=f"{PAPER}, Eq. 3",
-    definition=True,
-)
-_unit, _sample, _samples = k, sympy.Symbol("m", integer=True, positive=True), sympy.Symbol("M", positive=True)
-_outputs = sympy.IndexedBase("a", real=True)
-register(
-    "layeract-unit-mean",
-    sympy.Symbol(r"\bar{a}_{i}"),
-    Sum(_outputs[i, _sample], (_sample, 1, _samples)) / _samples,
-    source=f"{PAPER}, Appendix A",
-    note="The mean activation of unit i over M samples; the paper calls it zero-like where it is near 0.",
-)
 
 # --- The two scales -----------------------------------------------------------------------------------------
 
-register(
-    "layeract-sigmoid-slope",
-    sympy.Derivative(sigma(x), x),
-    sigma(x) * (1 - sigma(x)),
-    source="from the definition",
-)
-register(
-    "layeract-hardsigmoid-slope",
-    sympy.Derivative(hardsigmoid(x), x),
-    Rational(1, 6),
-    condition=Abs(x) < 3,
-    source="from the definition",
-    note="Outside it is 0; at ±3, where there is no derivative, this book takes 0.",
-)
-register("layeract-sigmoid-symmetry", sigma(-x), 1 - sigma(x), source="from the definition")
-register("layeract-hardsigmoid-symmetry", hardsigmoid(-x), 1 - hardsigmoid(x), source="from the definition")
-register("layeract-sigmoid-half", sigma(0), Rational(1, 2), source=f"{PAPER}, Definition 3.1")
-register("layeract-hardsigmoid-half", hardsigmoid(0), Rational(1, 2), source=f"{PAPER}, Definition 3.1")
 register(
     "layeract-sigmoid-lipschitz",
     Abs(sigma(x) - sigma(u)),
@@ -284,14 +237,6 @@ register(
 _shifted, _scaled = Eq(y_hat[i], c + y[i]), Eq(y_hat[i], q * y[i])
 register("layeract-shift-normalised", n_hat[i], n[i], condition=_shifted, source="from the definitions")
 register(
-    "layeract-shift-output",
-    a_hat[i],
-    a[i] + c * s(n[i]),
-    condition=_shifted,
-    source="from the definitions",
-    note="What is added to the row is gated by the same scales: nothing of it reaches them.",
-)
-register(
     "layeract-scale-normalised",
     n_hat[i],
     (y[i] - mu) / sqrt(v + alpha / q**2),
@@ -300,26 +245,12 @@ register(
     note="Up to α, scaling a row leaves its scales alone, and so scales its outputs.",
 )
 register(
-    "layeract-scale-output",
-    a_hat[i],
-    q * y[i] * s((y[i] - mu) / sqrt(v + alpha / q**2)),
-    condition=_scaled,
-    source="from the definitions",
-)
-register(
     "layeract-scale-sum",
     _sum(s(n[j])),
     d / 2 + _sum(s(n[j]) - Rational(1, 2) - n[j] * slope(0)),
     published=d / 2,
     source=f"{PAPER}, Eq. 9",
     note="The sum of the scales is d/2 where the scale is linear on the row, or the row symmetric; else near it.",
-)
-register(
-    "layeract-scale-sum-hard",
-    _sum(hardsigmoid(n[j])),
-    d / 2,
-    condition=Le(d, 10),
-    source="from the definitions, where no element is beyond ±3",
 )
 
 # --- Special rows -------------------------------------------------------------------------------------------
@@ -335,7 +266,6 @@ register(
     note="s(0) is 1/2, and s'(0) is 1/4 or 1/6. With α = 1e-5 the second factor is 316 s'(0) c.",
 )
 register("layeract-one-output", a[1], y[1] * s(0), condition=Eq(d, 1), source="from the definitions, n_1 = 0")
-register("layeract-one-gradient", Partial(L, y[1]), g[1] * s(0), condition=Eq(d, 1), source="from the gradient")
 register(
     "layeract-two-normalised",
     n[1],
@@ -432,52 +362,9 @@ register(
     source="the published code's ∂L/∂y_i minus the true one",
     note="In the published code the last term is 1/d of itself too small.",
 )
-register(
-    "layeract-gradient-sum",
-    _sum(Partial(L, y[j])),
-    _sum(g[j] * s(n[j])),
-    source="from the gradient: what normalising adds sums to zero",
-)
-register(
-    "layeract-gradient-along-y",
-    _sum(y[j] * Partial(L, y[j])),
-    _sum(g[j] * a[j]) + alpha * r**2 * _sum(h[j] * n[j]),
-    source="from the gradient: Euler's theorem, which α spoils a little",
-)
-words.name(a_dot[i], Sum(Partial(a[i], y[j]) * y_dot[j], (j, 1, d)))
-register(
-    "layeract-jvp",
-    a_dot[i],
-    y_dot[i] * s(n[i]) + r * y[i] * slope(n[i]) * (y_dot[i] - _sum(y_dot[j]) / d - n[i] * _sum(n[j] * y_dot[j]) / D),
-    steps=(_sum(Partial(a[i], y[j]) * y_dot[j]),),
-    source="from ∂a/∂y",
-    note="What a small change ẏ of the row does to the output; the fluctuation to first order.",
-)
 
 # --- The mean of the output ---------------------------------------------------------------------------------
 
-register(
-    "layeract-output-mean",
-    _sum(a[j]) / d,
-    mu * _sum(s(n[j])) / d + _sum(n[j] * s(n[j])) / (r * d),
-    source="from y_i = μ + n_i / r",
-)
-register(
-    "layeract-output-mean-hard",
-    _sum(y[j] * hardsigmoid(n[j])) / d,
-    mu / 2 + D * r * v / (6 * d),
-    condition=Le(d, 10),
-    source="from the definitions, where no element is beyond ±3",
-    note="About μ/2 + √v/6.",
-)
-register(
-    "layeract-spread-positive",
-    _sum(n[j] * s(n[j])),
-    0,
-    relation="≥",
-    source="s increases, and the n_i sum to zero: Σ n_i (s(n_i) − s(0)) has no negative term",
-    note="So a row with the mean 0 never has a negative mean output.",
-)
 register(
     "layeract-density",
     density(u),
@@ -505,13 +392,6 @@ _define("layeract-noisy-row", y_hat[i], y[i] + epsilon[i], source=f"{PAPER}, Def
 _define("layeract-noise-mean", mu_epsilon, _sum(epsilon[j]) / d, source=f"{PAPER}, Eq. 9")
 _define("layeract-noise-variance", v_epsilon, _sum((epsilon[j] - mu_epsilon) ** 2) / D, source=f"{PAPER}, Eq. 9")
 _noise = epsilon[j] - mu_epsilon
-register(
-    "layeract-element-fluctuation",
-    _sum(Abs(f_hat[j] - f[j])),
-    _sum(Abs(y[j] * (s(y_hat[j]) - s(y[j])) + epsilon[j] * s(y_hat[j]))),
-    steps=(_sum(Abs(y_hat[j] * s(y_hat[j]) - y[j] * s(y[j]))),),
-    source=f"{PAPER}, Definitions 2.2 and 2.3",
-)
 register(
     "layeract-fluctuation",
     _sum(Abs(a_hat[j] - a[j])),
@@ -543,14 +423,6 @@ register(
     note="For a scale with the Lipschitz constant K. The ReLU's has none.",
 )
 register("layeract-element-scale-sum", _sum(s(y_hat[j])), d, relation="≤", source=f"{PAPER}, Eq. 8")
-register(
-    "layeract-relu-fluctuation",
-    _sum(Abs(Max(0, y_hat[j]) - Max(0, y[j]))),
-    _sum(Abs(epsilon[j])),
-    relation="≤",
-    source="|max(0, x) − max(0, u)| ≤ |x − u|",
-    note="Eq. 8 does not cover the ReLU, and it needs no such bound: its output never changes more than its input.",
-)
 register(
     "layeract-noisy-variance",
     v_hat,
@@ -608,9 +480,8 @@ register(
     note="The first term grows with |μ|/√v: a row far from zero fluctuates more.",
 )
 
-# --- Layer normalisation ------------------------------------------------------------------------------------
+# --- After layer normalisation ------------------------------------------------------------------------------
 
-_define("layeract-layernorm", b[i], gain[i] * n[i] + bias[i], source=f"{PAPER}, Eq. 5 and Appendix C")
 register(
     "layeract-after-layernorm",
     n_hat[i],
