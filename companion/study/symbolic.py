@@ -48,7 +48,7 @@ z = sympy.Symbol("z", real=True)
 kappa = sympy.Symbol("kappa", real=True)
 lam = sympy.Symbol("lambda", positive=True)
 
-RELATIONS = {"=": "=", "≈": r"\approx", "≤": r"\le", "<": "<", "≥": r"\ge", ">": ">", "?": r"\overset{?}{=}"}
+RELATIONS = {"=": "=", "≤": r"\le", "<": "<", "≥": r"\ge", ">": ">", "?": r"\overset{?}{=}"}
 _LONGEST_LINE = 150  # characters of LaTeX; a longer formula breaks before its relation sign
 _GREEK = re.compile(r"\\(?:alpha|beta|delta|epsilon|varepsilon|mu|rho|sigma|tau)(?![A-Za-z])")
 _SHORT_SIDE = 12  # signs that a reader sees; behind a left side of more, the right one begins on a line of its own
@@ -165,7 +165,7 @@ class Formula:
     steps : tuple of sympy.Expr
         Expressions between the two sides, each equal to the next: a derivation.
     relation : str
-        One of "=", "≈", "≤", "<", "≥", ">", and "?" for an equality that a paper prints and that is false.
+        One of "=", "≤", "<", "≥", ">", and "?" for an equality that a paper prints and that is false.
     condition : sympy relation or None
         When the statement holds, where it does not hold always: it is printed behind the formula.
     published : sympy.Expr or None
