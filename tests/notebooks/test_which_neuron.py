@@ -20,7 +20,7 @@ OF = {
     "DNRT": ("dnrt",),
     "DAC": ("dac",),
     "One learned argument": ("one_argument",),
-    "Two arguments": ("two_arguments",),
+    "Two arguments": ("two_arguments", "two_arguments_last"),
     "maxout": ("multibias", "glu", "maxout"),
 }
 
