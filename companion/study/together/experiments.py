@@ -170,6 +170,8 @@ register(
             "pilot": {**_LAPTOP, "seeds": 5, "competitors": ["gelu", "relu"]},
             "laptop": _LAPTOP,
             "full": _FULL,
+            # GELU at the rate that RAA chose: how much of what RAA loses is the rate's?
+            "rates": {**_LAPTOP, "learning_rates": [0.3], "tuning_seeds": [], "competitors": ["gelu"]},
         },
         cases=_cases,
         validate=partial(validation_accuracy, fit),

@@ -272,6 +272,8 @@ EXPERIMENT = Experiment(
         "pilot": {**_LAPTOP, "seeds": 5, "competitors": ["gelu", "relu"]},
         "laptop": _LAPTOP,
         "full": _FULL,
+        # GELU at the rates that others chose: how much of what they have under noise is the rate's?
+        "rates": {**_LAPTOP, "learning_rates": [1e-2, 3e-2, 1e-1], "tuning_seeds": [], "competitors": ["gelu"]},
     },
     cases=cases,
     validate=partial(validation_accuracy, fit),
