@@ -57,6 +57,7 @@ def test_the_presets_differ_in_size_alone():
     found = differing("together-conv")
     assert found["pilot"] == {"seeds", "competitors"}
     assert found["full"] == {"tuning", "widths", "epochs", "precision", "compiled", "device"}
+    assert found["rates"] == {"learning_rates", "tuning_seeds", "competitors"}
 
 
 # Every kind of entrance: as it is, with a parameter, by hooks, by another graph, with two arguments.
