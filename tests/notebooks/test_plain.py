@@ -155,6 +155,13 @@ def test_what_a_page_hides_is_folded_below_a_line_that_says_what_it_is(tags, hid
     assert "mystnb" not in cell.metadata
 
 
+def test_a_formula_is_found_on_a_page_that_is_not_copied(monkeypatch):
+    monkeypatch.setattr(plain, "notebooks", list)
+    plain._texts.cache_clear()
+    plain._home_of_equation.cache_clear()
+    assert plain._home_of_equation("eq-apa-eta") == BOOK / "mechanisms" / "apa.ipynb"
+
+
 @pytest.fixture(scope="module")
 def write(tmp_path_factory):
     """Write the copies of two chapters, for a user who is nobody else."""

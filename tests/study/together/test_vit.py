@@ -64,7 +64,8 @@ def test_what_arr_holds_is_the_class_token_behind_every_block(name):
     for block in model.blocks:
         block.register_forward_hook(lambda module, args, output: seen.append(output[:, 0]))
     model(torch.rand(5, *SHAPE))
-    assert [torch.equal(held, there) for held, there in zip(model.arr.responses.by_layer.values(), seen, strict=True)]
+    held = [*model.arr.responses.by_layer.values()]
+    assert all(torch.equal(*each) for each in zip(held, seen, strict=True))
     assert model.arr.weight == 10
     assert len(seen) == 2
 
