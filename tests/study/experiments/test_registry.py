@@ -82,7 +82,11 @@ def test_the_conditions_of_an_experiment_are_keys_of_its_cases_and_somebody_comp
     for preset, settings in experiment.presets.items():
         cases = experiment.cases(settings)
         assert set(experiment.conditions) == PLACES & {key for case in cases for key in case}
-        if preset != "smoke":
+        if preset == "rates":
+            # The others are the rows of "laptop".
+            others = experiment.cases(experiment.presets["laptop"])
+            assert all(case in others for case in cases) and len(others) > len(cases)
+        elif preset != "smoke":
             competitors = Counter(experiment.condition(case) for case in cases)
             assert min(competitors.values()) > 1
 
