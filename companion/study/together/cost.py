@@ -1,5 +1,6 @@
-"""``together-cost``: what a neuron costs in the convolutional arena: time of a step, memory, parameters, FLOPs.
+"""``together-cost``: what a neuron costs in an arena: time of a step, memory, parameters, FLOPs.
 
+The arena is the convolutional one, and in the preset "perceptron" that of three layers, home of the learned functions.
 A step is the arena's: forward, loss, backward, the optimiser; in eager, or compiled as one graph. GELU's network takes
 one by turns with that of the neuron, so that a machine that slows down slows both. ``ms`` is the median, ``to_gelu``
 the median quotient of two that follow each other. ``memory`` is what a step keeps for its backward pass, in bytes,
@@ -20,8 +21,11 @@ from torch import Tensor, nn
 
 from companion import count
 from companion.study.experiments import Case, Experiment, Job, Row, grid
+from companion.study.models import Standardise
+from companion.study.together import mlp, neurons
 from companion.study.together.network import front
-from companion.study.together.neurons import NEURONS, build, equal_widths, loss_of
+from companion.study.together.neurons import loss_of
+from companion.study.together.sizes import as_wide_as
 from companion.weight_decay import parameter_groups
 
 __all__ = ["EXPERIMENT", "MODES", "kept"]
@@ -29,7 +33,7 @@ __all__ = ["EXPERIMENT", "MODES", "kept"]
 MODES = ("eager", "compiled")
 """By the name that rows have."""
 
-_SHAPE, _CLASSES = (3, 32, 32), 10
+_CLASSES = 10
 _REFERENCE = "gelu"
 
 
@@ -37,20 +41,29 @@ class _Step:
     """A training step of a network on a batch of noise."""
 
     def __init__(self, neuron: str, settings: Mapping[str, Any], mode: str) -> None:
-        device, shape = settings["device"], (settings["batch_size"], *_SHAPE)
+        dense, device = settings.get("network") == "perceptron", settings["device"]
+        shape = (1, 28, 28) if dense else (3, 32, 32)
+        build = mlp.build if dense else neurons.build
         generator = torch.Generator().manual_seed(0)
-        images = torch.rand(shape, generator=generator)
+        images = torch.rand((settings["batch_size"], *shape), generator=generator)
         self.targets = (torch.arange(len(images)) % _CLASSES).to(device)
-        first = front(images)
-        widths = equal_widths(neuron, first, _SHAPE, _CLASSES, settings["widths"])
+        first = Standardise(images.mean(), images.std()) if dense else front(images)
+        widths = as_wide_as(
+            neuron, settings["widths"], lambda name, widths: build(name, first, shape, _CLASSES, widths), _REFERENCE
+        )
         torch.manual_seed(0)
-        model = build(neuron, first, _SHAPE, _CLASSES, widths).to(device)
+        model = build(neuron, first, shape, _CLASSES, widths).to(device)
         self.model = model.to(memory_format=torch.channels_last)
         self.images = images.to(device, memory_format=torch.channels_last)
-        self.of = loss_of(self.model, 0.2)
+        self.of = loss_of(self.model, 0.0 if dense else 0.2)
         self.mixed = settings["precision"] == "bfloat16"
         # at this rate it learns nothing, and nothing becomes too large
-        self.rule = torch.optim.SGD(parameter_groups(model, 5e-4, "kernels"), lr=1e-6, momentum=0.9, nesterov=True)
+        groups = parameter_groups(model, 5e-4, "kernels")
+        self.rule: torch.optim.Optimizer = (
+            torch.optim.AdamW(groups, lr=1e-6)
+            if dense
+            else torch.optim.SGD(groups, lr=1e-6, momentum=0.9, nesterov=True)
+        )
         self.forward: Callable[[Tensor], Tensor] = self.model
         if mode == "compiled":
             self.forward = torch.compile(self.model, fullgraph=True, dynamic=False, options={"compile_threads": 1})
@@ -130,7 +143,7 @@ def _measure(job: Job) -> list[Row]:
     # Else GELU's graph would be taken for that of GELU with ARR, which differs in its hooks alone.
     with torch._dynamo.config.patch(skip_nnmodule_hook_guards=False):
         taken = [(_milliseconds(reference), _milliseconds(own)) for _ in range(settings["repeats"])]
-    cost = count(own.model, _SHAPE)
+    cost = count(own.model, own.images.shape[1:])
     return [
         {
             "ms": statistics.median(own for _, own in taken),
@@ -155,16 +168,25 @@ _LAPTOP: dict[str, Any] = {
     "modes": list(MODES),
     "repeats": 3,
     "seeds": 5,
-    "competitors": list(NEURONS),
+    "competitors": list(neurons.NEURONS),
 }
 
 EXPERIMENT = Experiment(
     name="together-cost",
     mechanism="together",
-    description="What a step of each neuron costs in the convolutional arena: time, memory, parameters, FLOPs",
+    description="What a step of each neuron costs in an arena: time, memory, parameters, FLOPs",
     presets={
         "smoke": {**_LAPTOP, "widths": [16, 32, 32], "batch_size": 4, "modes": ["eager"], "repeats": 1, "seeds": 1},
         "laptop": _LAPTOP,
+        # What the convolutional arena cannot afford in all layers, with two neurons to compare them with.
+        "perceptron": {
+            **_LAPTOP,
+            "network": "perceptron",
+            "widths": [128, 128, 128],
+            "batch_size": 100,
+            "repeats": 50,
+            "competitors": ["gelu", "prelu", "dac", "one_argument", "two_arguments"],
+        },
         "full": {
             **_LAPTOP,
             "widths": [64, 256, 256],

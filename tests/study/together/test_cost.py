@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from companion.study.experiments import Job, get
-from companion.study.together import cost
+from companion.study.together import cost, mlp
 from companion.study.together.cost import kept
 from companion.study.together.neurons import NEURONS
 from tests.cases import together
@@ -62,9 +62,13 @@ def test_an_unknown_mode_is_refused():
         cost._measure(job_of("traced", "relu"))
 
 
-@together("neuron", ["aglu", "dnrt", "maxout"])
-def test_a_step_moves_every_parameter(neuron):
-    step = cost._Step(neuron, SETTINGS, "eager")
+@together(
+    "preset, neuron",
+    [("smoke", "aglu"), ("smoke", "dnrt"), ("smoke", "maxout"), ("perceptron", "dac"), ("perceptron", "two_arguments")],
+)
+def test_a_step_moves_every_parameter(preset, neuron):
+    # with eight images both of ReLU's sides are met
+    step = cost._Step(neuron, {**get("together-cost").settings(preset), "batch_size": 8}, "eager")
     for group in step.rule.param_groups:
         group["lr"] = 1.0
     before = [p.clone() for p in step.model.parameters()]
@@ -85,5 +89,20 @@ def test_all_presets_have_every_neuron_and_times_come_from_one_machine():
     experiment = get("together-cost")
     assert experiment.timed
     for name, preset in experiment.presets.items():
-        assert preset["competitors"] == [*NEURONS]
+        if name == "perceptron":
+            assert {"gelu", "one_argument", "two_arguments"} <= {*preset["competitors"]} <= {*mlp.NEURONS}
+        else:
+            assert preset["competitors"] == [*NEURONS]
         assert name == "smoke" or preset["modes"] == [*cost.MODES]
+
+
+def test_the_perceptrons_step_is_that_of_its_arena():
+    settings, arena = get("together-cost").settings("perceptron"), get("together-mlp").settings("laptop")
+    step = cost._Step("two_arguments", settings, "eager")
+    assert [settings[key] for key in ("widths", "batch_size", "precision")] == [
+        arena[key] for key in ("widths", "batch_size", "precision")
+    ]
+    assert isinstance(step.model, mlp.ArenaMLP) and isinstance(step.rule, torch.optim.AdamW)
+    assert step.images.shape == (100, 1, 28, 28)
+    # without smoothed labels: equal logits cost ln 10, and a confident right answer nothing
+    assert float(step.of(100 * torch.eye(10)[step.targets], step.targets)) < 1e-6
