@@ -197,7 +197,7 @@ class Speeds:
         return f"{self._spans('companion, compiled', sizes)} times as long{against} ({said})"
 
     def beside(self, sizes: Sequence[str] | None = None) -> str:
-        """Our time beside the compiled published formula's, to follow "compiled, both passes take".
+        """Our time beside the published formula's, both compiled and both eager, to follow "compiled, both passes take".
 
         Parameters
         ----------
@@ -207,12 +207,13 @@ class Speeds:
         Returns
         -------
         str
-            In both dtypes, compiled and eager, and whether the compiled one is slower or faster.
+            In both dtypes, and whether the compiled one is slower or faster.
         """
-        return f"{self.compiled(sizes)}, eager {self._spans('companion', sizes)} times"
+        eager = self._spans("companion", sizes, to="published")
+        return f"{self.compiled(sizes)}, and eager {eager} times as long as the formula eager"
 
-    def _spans(self, competitor: str, sizes: Sequence[str] | None) -> str:
+    def _spans(self, competitor: str, sizes: Sequence[str] | None, to: str = PUBLISHED) -> str:
         return " and ".join(
-            f"{span(self.ratios(competitor, dtypes=[dtype], sizes=sizes))} ({called})"
+            f"{span(self.ratios(competitor, to, [dtype], sizes))} ({called})"
             for dtype, called in DTYPES.items()
         )

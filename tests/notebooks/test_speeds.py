@@ -84,7 +84,7 @@ def test_what_a_cell_says_names_both_dtypes_and_both_ways_to_run() -> None:
     rows = [
         {"dtype": dtype, "size": "1", "competitor": who, "forward_backward_ms": 1.0}
         for dtype in speed.DTYPES
-        for who in ("companion", "companion, compiled", speed.PUBLISHED)
+        for who in ("companion", "published", "companion, compiled", speed.PUBLISHED)
     ]
     said = speed.Speeds("toy", {"rows": rows}).beside()
     assert all(word in said for word in ("fp32", "bf16", "published formula compiled", "eager"))

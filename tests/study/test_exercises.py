@@ -196,7 +196,7 @@ RIGHT: dict[str, list[Any]] = {
         ),
         lambda t: h_as_it_stands(t.double()).float(),
     ],
-    "apa-kernel-1": [6, 6.0],
+    "apa-kernel-1": [8, 8.0],
     "apa-kernel-2": [
         lambda z, kappa, lam: by_kappa(z, kappa, lam),
         lambda z, kappa, lam: (
@@ -460,11 +460,11 @@ def test_no_word_holds_the_number(name: str) -> None:
             ),
             "It is right at 2 of the 3 points tried, and wrong elsewhere.",
         ),
-        ("apa-kernel-1", 4, "That is the forward pass."),
-        ("apa-kernel-1", 12, "That is float32."),
-        ("apa-kernel-1", 3, "Those are tensors; asked are bytes."),
-        ("apa-kernel-1", 7, "It is one too large."),
-        ("apa-kernel-1", -6, "The sign is wrong."),
+        ("apa-kernel-1", 4, "That is the forward pass, which does not save it."),
+        ("apa-kernel-1", 16, "That is float32."),
+        ("apa-kernel-1", 6, "That is our kernel, which does not read it."),
+        ("apa-kernel-1", 9, "It is one too large."),
+        ("apa-kernel-1", -8, "The sign is wrong."),
         (
             "apa-kernel-2",
             lambda z, kappa, lam: (

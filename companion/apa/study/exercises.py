@@ -242,8 +242,8 @@ ON_THE_SECOND_PAGE = (
 
 
 def backward_bytes() -> int:
-    """Of AGLU backward in bfloat16, for an element: z and the gradient are read, a gradient is written."""
-    return 3 * torch.bfloat16.itemsize
+    """Of AGLU backward in bfloat16, for an element: z, η and the gradient are read, a gradient is written."""
+    return 4 * torch.bfloat16.itemsize
 
 
 ELEMENTS = 10**6
@@ -275,12 +275,11 @@ ON_THE_THIRD_PAGE = (
         "apa-kernel-1",
         backward_bytes,
         mistakes={
-            "That is the forward pass.": lambda: 2 * torch.bfloat16.itemsize,
-            "That is float32.": lambda: 3 * torch.float32.itemsize,
-            "That is float32 forward.": lambda: 2 * torch.float32.itemsize,
+            "That is the forward pass, which does not save it.": lambda: 2 * torch.bfloat16.itemsize,
+            "That is float32.": lambda: 4 * torch.float32.itemsize,
+            "That is our kernel, which does not read it.": lambda: 3 * torch.bfloat16.itemsize,
+            "That is our kernel in float32.": lambda: 3 * torch.float32.itemsize,
             "That is one tensor alone.": lambda: torch.bfloat16.itemsize,
-            "Those are tensors; asked are bytes.": lambda: 3,
-            "Those are the bytes of a pack.": lambda: 16,
         },
     ),
     Exercise(

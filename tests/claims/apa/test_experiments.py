@@ -17,6 +17,7 @@ no APA at an output.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -59,6 +60,9 @@ def mean(values: Mapping[int, float]) -> float:
 ALIKE = 0.1
 """One learning rate for all: of five the one with the best median over activations and imbalances."""
 
+FAILED = 0.15
+"""Of ten classes: an accuracy below it is chance."""
+
 Gains = Mapping[str, Sequence[tuple[float, float]]]
 """The paper's accuracies with another activation and with AGLU in its place, by the other's name."""
 
@@ -93,8 +97,15 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
     judged = [each.outcome for each in (*effects, *level, *others)]
     on = "the rare classes of digits" if measure == "few_accuracy" else "digits"
     at = f" at imbalance {imbalance:g}" if len(gains) > 2 else ""
-    clear = f"{judged.count('for')} are clearly above zero, {judged.count('against')} below"
-    counts = f": of these {len(judged)} comparisons {clear}"
+    clear = f"{judged.count('for')} of {len(judged)} clearly above zero, {judged.count('against')} below"
+    failed = Counter(
+        name
+        for name in gains
+        for each in where(every.rows, learning_rate=ALIKE, imbalance=imbalance, activation=name.lower())
+        if each["test_accuracy"] < FAILED
+    )
+    counts = "".join(f" ({name} failed {count}×)" for name, count in failed.items())
+    counts += f": {clear}"
     alike = enumerated([f"{each.shown.mean:+.1f}" for each in level]) if met else listed(level)
     also = f"; in the arenas {listed(others)} %" if met else f" for all{counts if len(gains) > 2 else ''}"
     rivals = enumerated([*gains]) if len(gains) <= 2 else f"its {len(gains)} rivals"

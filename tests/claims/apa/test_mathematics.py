@@ -421,7 +421,7 @@ def test_unifies():
     named = [name.replace("GELU", "GELU (its sigmoid approximation)") for name in inside]
     return Verdict(
         graded(2 * len(inside) > len(gaps), inside),
-        f"{len(inside)} of {len(gaps)} functions of the paper's list and Table I, as printed there, are inside: "
+        f"{len(inside)} of {len(gaps)} functions of the paper's list and Table I, as printed, are inside or limits: "
         f"{enumerated(named)}; not, with the distance on [−8, 8], {enumerated(outside)}.",
     )
 
