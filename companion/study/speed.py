@@ -54,7 +54,7 @@ def load(name: str, preset: str = "cpu") -> Speeds:
 
 
 def verdict(ratios: Iterable[float]) -> str:
-    """Ours against the other, in a word or a few: "slower", "slower in 3 of 8 cases, faster in 1".
+    """Ours against the other, in a word or a few: "slower", "slower in 3 of 8 cases by over 5 %, faster in 1".
 
     Parameters
     ----------
@@ -73,9 +73,9 @@ def verdict(ratios: Iterable[float]) -> str:
     >>> verdict([1.04, 0.97])
     'as fast, within 5 %'
     >>> verdict([1.4, 1.0, 0.9])
-    'slower in 1 of 3 cases, faster in 1'
+    'slower in 1 of 3 cases by over 5 %, faster in 1'
     >>> verdict([1.4, 1.0])
-    'slower in 1 of 2 cases, faster in none'
+    'slower in 1 of 2 cases by over 5 %, faster in none'
     """
     found = [*ratios]
     if not found:
@@ -90,7 +90,8 @@ def verdict(ratios: Iterable[float]) -> str:
     first, second = (
         (("slower", slower), ("faster", faster)) if slower >= faster else (("faster", faster), ("slower", slower))
     )
-    return f"{first[0]} in {first[1]} of {len(found)} cases, {second[0]} in {second[1] or 'none'}"
+    by = f"{EQUAL - 1:.0%}".replace("%", " %")
+    return f"{first[0]} in {first[1]} of {len(found)} cases by over {by}, {second[0]} in {second[1] or 'none'}"
 
 
 def span(ratios: Iterable[float]) -> str:

@@ -48,12 +48,12 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> speed.Speeds:
 
 def test_the_time_is_beside_the_compiled_published_formula(toy: speed.Speeds) -> None:
     assert toy.beside(["16"]) == (
-        "1.20 (fp32) and 1.00 (bf16) times as long as the published formula compiled (slower in 1 of 2 cases, faster "
-        "in none), and eager 0.50 (fp32) and 1.00 (bf16) times as long as the formula eager"
+        "1.20 (fp32) and 1.00 (bf16) times as long as the published formula compiled (slower in 1 of 2 cases by "
+        "over 5 %, faster in none), and eager 0.50 (fp32) and 1.00 (bf16) times as long as the formula eager"
     )
     assert toy.compiled() == (
         "0.90 to 1.20 (fp32) and 1.00 to 1.50 (bf16) times as long as the published formula compiled (slower in 2 of 4 "
-        "cases, faster in 1)"
+        "cases by over 5 %, faster in 1)"
     )
     assert toy.machine == "2 threads of an a processor"
     assert (toy.sizes, toy.competitors) == ([*SIZES], [*TIMES["float32", "16"]])
@@ -70,7 +70,7 @@ def test_other_numbers_make_another_word(by: float) -> None:
     assert speed.verdict([by, by]) == word
     changed = speed.verdict([by, 3.0])
     assert changed == (
-        "slower" if word == "slower" else f"slower in 1 of 2 cases, faster in {'1' if by < 0.95 else 'none'}"
+        "slower" if word == "slower" else f"slower in 1 of 2 cases by over 5 %, faster in {'1' if by < 0.95 else 'none'}"
     )
 
 

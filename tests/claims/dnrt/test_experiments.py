@@ -272,8 +272,8 @@ def test_focused():
     on_mnist, in_vit = ([-each.shown.mean for each in some] for some in (effects[:2], effects[2:]))
     perceptrons, reads, blocks = (enumerated([f"{each:+.1f}" for each in some]) for some in (on_mnist, in_vit, every))
     return run.judge(
-        f"ARR changes the share within classes by {perceptrons} points on MNIST, by {reads} where a small ViT's "
-        f"classifier reads, {blocks} over all blocks; NC1 by "
+        f"ARR changes the share within classes by {perceptrons} points on MNIST, {reads} where a small ViT's "
+        f"classifier reads, {blocks} over all blocks; within-to-between scatter by "
         f"{enumerated([f'{-each.shown.mean:+.2f}' for each in collapsed])} in arenas.",
         [each.outcome for each in (*effects, *collapsed)],
         power=powered(effects, "points of the variance"),
@@ -364,7 +364,7 @@ def test_mechanism():
         arena.of_errors("raa", ["gelu"], [over_gelu()], name) for name in (arena.NAME, arena.PHOTOGRAPHS)
     )
     return perceptron.judge_effects(
-        f"Of GELU's errors RAA takes {listed(in_transformers)} % in small ViTs, {listed([*alone[:1], *met])} on MNIST "
+        f"Of GELU's errors RAA removes {listed(in_transformers)} % in small ViTs, {listed([*alone[:1], *met])} on MNIST "
         f"({listed(alone[1:])} with as many parameters) and {listed(photographs)} on photographs.",
         [*in_transformers, *alone, *met, *photographs],
         "% of the errors",
@@ -485,7 +485,7 @@ def test_parts():
             effects += arena.of_errors(neuron, [other], [size], name)
     raa, arr, arr_over, raa_over = (means(effects[at::4]) for at in range(4))
     return run.judge_effects(
-        f"Of GELU's errors RAA takes {raa} % (two ViTs, digits, photographs), ARR {arr}; of RAA's ARR takes "
+        f"Of GELU's errors RAA removes {raa} % (two ViTs, digits, photographs), ARR {arr}; of RAA's ARR takes "
         f"{arr_over}, of ARR's RAA {raa_over}.",
         effects,
         "% of the errors",
