@@ -571,15 +571,15 @@ class Run:
         return f"{self.name} with {math.ceil(times * seeds):,} seeds, about {hours}, would decide it here."
 
 
-def run_of(name: str, *, ours: bool = False) -> Run | None:
-    """Our result of an experiment, "full" or else "laptop"; None where there is none.
+def run_of(name: str, *, ours: bool = False, presets: Sequence[str] = ("full", "laptop")) -> Run | None:
+    """Our result of an experiment, of the first of some presets that has one; None where there is none.
 
     An "excerpt" has some cases of "full" and does not judge claims about all of them. ``ours`` says of a run of the
     paper's size that settings were chosen here which the paper leaves open.
     """
     from companion.study.experiments import registry
 
-    for preset in ("full", "laptop"):
+    for preset in presets:
         try:
             result = results.load(name, preset)
         except FileNotFoundError:

@@ -3,7 +3,7 @@ import pytest
 from companion.study import results
 from companion.study.analysis import detectable, interval
 from companion.study.experiments import get
-from companion.study.together import mlp
+from companion.study.together import mlp, vit
 from companion.study.together.power import SMALLEST_DIFFERENCE, seeds_needed
 
 PILOT = [0.004, 0.001, -0.002, 0.003, 0.006]
@@ -36,7 +36,12 @@ def test_what_no_number_of_seeds_would_find_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("arena", "smallest"), [("together-conv", SMALLEST_DIFFERENCE), ("together-mlp", mlp.SMALLEST_DIFFERENCE)]
+    ("arena", "smallest"),
+    [
+        ("together-conv", SMALLEST_DIFFERENCE),
+        ("together-mlp", mlp.SMALLEST_DIFFERENCE),
+        ("together-vit", vit.SMALLEST_DIFFERENCE),
+    ],
 )
 def test_an_arena_has_as_many_seeds_as_its_pilot_asks_for(arena, smallest):
     pilot, laptop = results.load(arena, "pilot"), get(arena).presets["laptop"]

@@ -145,7 +145,7 @@ def test_the_presets_differ_in_size_alone():
     found = differing("together-vit")
     assert found["pilot"] == {"seeds", "competitors"}
     assert found["full"] == {
-        *("train_size", "tuning", "width", "depth", "heads", "epochs", "precision", "compiled", "device"),
+        *("train_size", "tuning", "width", "depth", "heads", "epochs", "seeds", "precision", "compiled", "device"),
     }
 
 
