@@ -103,8 +103,8 @@ def test_additional_biases_brought_no_clear_gain() -> None:
 
 @says(
     "3. {doc}`A gate that sees the layer <mechanisms/layeract>` (LayerAct).",
-    "On MNIST the mean outputs are nearer to zero after one epoch, and later not all of them.",
-    "Noise moves them less in some comparisons and more in others.",
+    "On MNIST its mean outputs are nearer to zero than its rivals' after one epoch, and later not all of them.",
+    "Noise moves outputs less in some comparisons and more in others.",
     "Beside GELU its networks are 1.4 points ahead on corrupted photographs, and 2.1 behind on graphs.",
 )
 def test_the_gate_keeps_what_it_promises_in_part() -> None:
@@ -146,8 +146,8 @@ def test_the_threshold_added_nothing_clear_and_its_loss_some_points() -> None:
 @says(
     "5. {doc}`Two arguments <mechanisms/multi-argument>`.",
     "One such unit learns XOR, and so does one with a single learned argument.",
-    "In three small tests two arguments led ReLU by 2.4 to 7.2 points, but in only one of them ReLU with the same "
-    "normalisation; in none did the second argument show a gain over the better of two networks with one.",
+    "In three small tests two arguments led ReLU by 2.4 to 7.2 points, but once ReLU had the same normalisation in only "
+    "one; in none did the second argument show a gain over the better of two networks with one.",
 )
 def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     found = [{each.key[1]: each for each in of_arguments(results.load(name))} for name in ARGUMENTS]
