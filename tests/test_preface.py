@@ -102,7 +102,7 @@ def test_additional_biases_brought_no_clear_gain() -> None:
 
 
 @says(
-    "3. {doc}`A gate that sees the layer <mechanisms/layeract>` (LayerAct).",
+    "3. {doc}`A gate that sees the layer <mechanisms/layeract>` (LayerAct: LA-SiLU).",
     "On MNIST its mean outputs are nearer to zero than its rivals' after one epoch, and later not all of them.",
     "Noise moves outputs less in some comparisons and more in others.",
     "Beside GELU its networks are 1.4 points ahead on corrupted photographs, and 2.1 behind on graphs.",
@@ -126,7 +126,7 @@ def test_the_gate_keeps_what_it_promises_in_part() -> None:
 
 
 @says(
-    "4. {doc}`A threshold that listens to the whole layer <mechanisms/dnrt>` (DNRT).",
+    "4. {doc}`A threshold that listens to the whole layer <mechanisms/dnrt>` (DNRT: RAA with ARR).",
     "In perceptrons on MNIST it was no more accurate.",
     "Its loss, which draws the responses of a class together (ARR), made a small vision transformer clearly more "
     "accurate than without it in 4 of 5 comparisons, by 2.7 to 3.9 points; its threshold alone in none.",
@@ -165,7 +165,7 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
 
 
 @says(
-    "And side by side, in networks with equally many parameters, tuned alike:",
+    "And side by side, with rivals of theirs, in networks with equally many parameters, tuned alike:",
     "In the perceptron on digits none of the 16 others is clearly more accurate than GELU, and 7 are clearly less.",
     "In two networks on graphs none of 7 is, and 1 is clearly less.",
     "On photographs none of 8 is, and 5 are, by 0.6 to 2.3 points.",

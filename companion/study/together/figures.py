@@ -202,7 +202,7 @@ _ARENAS = {
     "together-conv": ("photographs, convolutions\n(CIFAR-10), points", power.SMALLEST_DIFFERENCE),
     "together-vit": ("photographs, transformer\n(CIFAR-10), points", vit.SMALLEST_DIFFERENCE),
     "together-mlp": ("digits, perceptron\n(MNIST), points", mlp.SMALLEST_DIFFERENCE),
-    "together-graph": ("papers, graph networks\n(two on two), points", graph.SMALLEST_DIFFERENCE),
+    "together-graph": ("graphs, two networks\non two, points", graph.SMALLEST_DIFFERENCE),
 }
 
 
@@ -275,7 +275,9 @@ def differences(columns: Sequence[Compared], labels: Mapping[str, str]) -> Figur
         Line2D([], [], color=_COLOURS[name], marker=_MARKERS[name], linestyle="-", markersize=5, label=words)
         for name, words in WORDS.items()
     ]
-    signs.append(Patch(color=COLOURS[4], alpha=0.2, label="smaller ones are missed more than once in five runs"))
+    signs.append(Patch(color=COLOURS[4], alpha=0.2, label="true differences that fewer than 4 of 5 runs find"))
+    if any(column.smallest for column in columns):
+        signs.append(Line2D([], [], color="#010203", linewidth=1.2, linestyle=":", label="the difference that matters"))
     figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize="small")
     return figure
 
