@@ -59,7 +59,7 @@ def sensitive(s: float) -> float:
 
 @matters(
     "multi_argument-neuron-xor",
-    "A conventional artificial neuron, an activation of one weighted sum, could not compute the exclusive or (XOR).",
+    "A conventional artificial neuron, a rising activation of one weighted sum, could not compute the exclusive or (XOR).",
     "Section I",
     turned_by=swap(sensitive=lambda s: s * s),
 )
@@ -71,7 +71,7 @@ def test_neuron_xor():
     return Verdict(
         graded(not able),
         "The corners with equal signs have the sums ±s, the others ±t: one pair encloses the other, so no rising curve "
-        f"parts them ({len(able)} of {len(filters)} tried), and the square (x₁ + x₂)² "
+        f"parts them ({len(able)} of {len(filters)} pairs of weights), and (x₁ + x₂)², which falls, too, "
         f"{'does' if square else 'does not'}.",
     )
 
