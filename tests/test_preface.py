@@ -146,8 +146,8 @@ def test_the_threshold_added_nothing_clear_and_its_loss_some_points() -> None:
 @says(
     "5. {doc}`Two arguments <mechanisms/multi-argument>`.",
     "One such unit learns XOR, and so does one with a single learned argument.",
-    "In three small tests two arguments led ReLU by 2.4 to 7.2 points, but once ReLU had the same normalisation in only "
-    "one; in none did the second argument show a gain over the better of two networks with one.",
+    "In three small tests two arguments led ReLU by 2.4 to 7.2 points, but once ReLU had the same normalisation in "
+    "only one; in none did the second argument show a gain over the better of two networks with one.",
 )
 def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     found = [{each.key[1]: each for each in of_arguments(results.load(name))} for name in ARGUMENTS]

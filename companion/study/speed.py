@@ -198,7 +198,7 @@ class Speeds:
         return f"{self._spans('companion, compiled', sizes)} times as long{against} ({said})"
 
     def beside(self, sizes: Sequence[str] | None = None) -> str:
-        """Our time beside the published formula's, both compiled and both eager, to follow "compiled, both passes take".
+        """Our time beside the published formula's, compiled and eager, to follow "compiled, both passes take".
 
         Parameters
         ----------
@@ -215,6 +215,5 @@ class Speeds:
 
     def _spans(self, competitor: str, sizes: Sequence[str] | None, to: str = PUBLISHED) -> str:
         return " and ".join(
-            f"{span(self.ratios(competitor, to, [dtype], sizes))} ({called})"
-            for dtype, called in DTYPES.items()
+            f"{span(self.ratios(competitor, to, [dtype], sizes))} ({called})" for dtype, called in DTYPES.items()
         )

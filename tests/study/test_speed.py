@@ -14,9 +14,19 @@ SIZES = ("16", "1048576")
 #: Milliseconds of both passes, by dtype, size and competitor.
 TIMES = {
     ("float32", "16"): {"companion": 2.0, "published": 4.0, "companion, compiled": 1.2, "published, compiled": 1.0},
-    ("float32", "1048576"): {"companion": 30.0, "published": 20.0, "companion, compiled": 9.0, "published, compiled": 10.0},
+    ("float32", "1048576"): {
+        "companion": 30.0,
+        "published": 20.0,
+        "companion, compiled": 9.0,
+        "published, compiled": 10.0,
+    },
     ("bfloat16", "16"): {"companion": 4.0, "published": 4.0, "companion, compiled": 2.0, "published, compiled": 2.0},
-    ("bfloat16", "1048576"): {"companion": 6.0, "published": 5.0, "companion, compiled": 3.0, "published, compiled": 2.0},
+    ("bfloat16", "1048576"): {
+        "companion": 6.0,
+        "published": 5.0,
+        "companion, compiled": 3.0,
+        "published, compiled": 2.0,
+    },
 }
 
 
@@ -70,7 +80,9 @@ def test_other_numbers_make_another_word(by: float) -> None:
     assert speed.verdict([by, by]) == word
     changed = speed.verdict([by, 3.0])
     assert changed == (
-        "slower" if word == "slower" else f"slower in 1 of 2 cases by over 5 %, faster in {'1' if by < 0.95 else 'none'}"
+        "slower"
+        if word == "slower"
+        else f"slower in 1 of 2 cases by over 5 %, faster in {'1' if by < 0.95 else 'none'}"
     )
 
 

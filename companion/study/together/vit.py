@@ -19,7 +19,7 @@ Centre loss, ARR's relative, has the weight that the library gives it.
 *Power*: `SMALLEST_DIFFERENCE` was written first. The preset "pilot" is five seeds of GELU and ReLU; its spread asks for
 the seeds that "laptop" has. "full" has fewer, for another network, whose spread nobody has measured.
 
-*Cost* of "laptop": a training takes three minutes of one core, all of it, tuning and 33 seeds of eight neurons, 13 hours.
+*Cost* of "laptop": a training takes three minutes of one core; all of it, tuning and 33 seeds, 13 hours.
 
 *Precision*: float32 in all rows of "laptop"; bfloat16 under autocast in all rows of "full", for a GPU, which trains the
 paper's ViT-Tiny on all 50,000 images.

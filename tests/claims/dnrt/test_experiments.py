@@ -364,8 +364,8 @@ def test_mechanism():
         arena.of_errors("raa", ["gelu"], [over_gelu()], name) for name in (arena.NAME, arena.PHOTOGRAPHS)
     )
     return perceptron.judge_effects(
-        f"Of GELU's errors RAA removes {listed(in_transformers)} % in small ViTs, {listed([*alone[:1], *met])} on MNIST "
-        f"({listed(alone[1:])} with as many parameters) and {listed(photographs)} on photographs.",
+        f"Of GELU's errors RAA removes {listed(in_transformers)} % in small ViTs, {listed([*alone[:1], *met])} on "
+        f"MNIST ({listed(alone[1:])} with as many parameters) and {listed(photographs)} on photographs.",
         [*in_transformers, *alone, *met, *photographs],
         "% of the errors",
     )

@@ -59,7 +59,8 @@ def sensitive(s: float) -> float:
 
 @matters(
     "multi_argument-neuron-xor",
-    "A conventional artificial neuron, a rising activation of one weighted sum, could not compute the exclusive or (XOR).",
+    "A conventional artificial neuron, a rising activation of one weighted sum, could not compute the exclusive or "
+    "(XOR).",
     "Section I",
     turned_by=swap(sensitive=lambda s: s * s),
 )

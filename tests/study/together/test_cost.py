@@ -102,7 +102,8 @@ def test_the_perceptrons_step_is_that_of_its_arena():
     assert [settings[key] for key in ("widths", "batch_size", "precision")] == [
         arena[key] for key in ("widths", "batch_size", "precision")
     ]
-    assert isinstance(step.model, mlp.ArenaMLP) and isinstance(step.rule, torch.optim.AdamW)
+    assert isinstance(step.model, mlp.ArenaMLP)
+    assert isinstance(step.rule, torch.optim.AdamW)
     assert step.images.shape == (100, 1, 28, 28)
     # without smoothed labels: equal logits cost ln 10, and a confident right answer nothing
     assert float(step.of(100 * torch.eye(10)[step.targets], step.targets)) < 1e-6
