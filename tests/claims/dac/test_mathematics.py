@@ -699,7 +699,7 @@ def test_theorem_1():
     same, reaches = found == list(sizes), any(left)
     return Verdict(
         graded(same and reaches, same or reaches),
-        f"Far left a unit is 0, unlike f(x) = x; on an interval k copies ({found[1]} pieces for 2, {found[3]} for 5) "
+        f"Far left a unit is 0, unlike f(x) = x; on an interval k copies "
         f"reach every such function up to a constant, and k + 1 reach it ({at_most(max(interval_gaps()))} off).",
     )
 

@@ -405,9 +405,10 @@ def in_the_arenas(measure: arena.Measure, where: str) -> Verdict:
     silu, hard = (f"{min(of):+.1f} to {max(of):+.1f}" for of in points[:2])
     every = [each for of in effects.values() for each in of]
     ahead, behind = ([each.outcome for each in every].count(outcome) for outcome in ("for", "against"))
+    over_both = enumerated([f"{each:+.1f}" for each in points[2]])
     return arena.arena().judge_effects(
-        f"Over {where} LA-SiLU leads five functions by {silu} points on digits, LA-HardSiLU by {hard}; on photographs "
-        f"it leads ReLU and GELU by {enumerated([f'{each:+.1f}' for each in points[2]])}; clearly in {ahead}, "
+        f"Over {where} LA-SiLU leads five functions by {silu} points on digits, LA-HardSiLU by {hard}; on "
+        f"photographs LA-SiLU leads ReLU and GELU by {over_both}; clearly in {ahead}, "
         f"behind in {behind} of {len(every)}.",
         every,
         "points",
