@@ -124,7 +124,7 @@ def test_mnist():
     printed = accuracies(1)["MNIST MLP"]
     found = arena.of_errors("dnrt", rivals, [share_of_errors(printed[NAMES[each]], printed["DNRT"]) for each in rivals])
     behind = [NAMES[name] for name, each in zip(rivals, found, strict=True) if each.shown.high < 0]
-    said = f"; in the arena it trails {enumerated(behind) or 'none'}"
+    said = f"; side by side it trails {enumerated(behind) or 'none'}, uncorrected"
     return perceptron("dnrt-mnist", "MNIST", found, said)
 
 

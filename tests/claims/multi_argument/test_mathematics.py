@@ -72,7 +72,7 @@ def test_neuron_xor():
     return Verdict(
         graded(not able),
         "The corners with equal signs have the sums ±s, the others ±t: one pair encloses the other, so no rising curve "
-        f"parts them ({len(able)} of {len(filters)} pairs of weights), and (x₁ + x₂)², which falls, too, "
+        f"parts them ({len(able)} of {len(filters)} pairs of weights); (x₁ + x₂)², which rises and falls, "
         f"{'does' if square else 'does not'}.",
     )
 
