@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -55,9 +56,11 @@ def together(names: str, cases: Cases, of: Callable[[Any], object] = str) -> Cal
     return decorate
 
 
-def of_rooms(table: str) -> dict[str, Any]:
-    """The cases that rooms have in a table of this name, each in its ``tests/<room>/cases.py``."""
+def of_rooms(table: str, file: str = "cases") -> dict[str, Any]:
+    """The cases in a table of this name: every room has such a file among its tests, and a chapter may have one."""
     from companion import rooms
 
-    modules = [importlib.import_module(f"tests.{room}.cases") for room in rooms.ROOMS]
+    chapters = [f"tests.study.{chapter}.{file}" for chapter in rooms.CHAPTERS]
+    places = [*(f"tests.{room}.{file}" for room in rooms.ROOMS), *filter(importlib.util.find_spec, chapters)]
+    modules = [importlib.import_module(place) for place in places]
     return {name: case for module in modules for name, case in getattr(module, table, {}).items()}

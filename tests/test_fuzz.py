@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 import companion
 from companion import simulator
 from tests import fuzz
+from tests.dac.drawn import PHI
 
 
 @pytest.mark.parametrize(("name", "strategy", "holds", "share"), fuzz.KINDS, ids=[kind[0] for kind in fuzz.KINDS])
@@ -25,7 +27,7 @@ def test_what_must_hold_holds(
 
 
 def test_every_public_function_is_drawn() -> None:
-    assert set(fuzz.CALLS) == set(fuzz.FUNCTIONS) == set(companion.functional.__all__)
+    assert set(fuzz.DRAWN) == set(companion.functional.__all__)
 
 
 def _wrong_value(y: Tensor, *_: Any) -> Tensor:
@@ -46,8 +48,8 @@ def test_a_fault_is_found(fault: Callable[..., Tensor], monkeypatch: pytest.Monk
     def faulty(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return lambda *operands, **options: fault(function(*operands, **options), *operands)
 
-    pairs = {name: (faulty(function), formula) for name, (function, formula) in fuzz.FUNCTIONS.items()}
-    monkeypatch.setattr(fuzz, "FUNCTIONS", pairs)
+    drawn = {name: replace(each, function=faulty(each.function)) for name, each in fuzz.DRAWN.items()}
+    monkeypatch.setattr(fuzz, "DRAWN", drawn)
     with pytest.raises(AssertionError, match=r"value|derivative"):
         fuzz.fuzz(fuzz.cases(), fuzz.check, 60)
 
@@ -61,4 +63,4 @@ def test_what_is_not_refused_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_named_activation_is_that_of_torch() -> None:
     x = torch.linspace(-8, 8, 101, dtype=torch.float64)
     for name, phi in companion.activations.ACTIVATIONS.items():
-        torch.testing.assert_close(fuzz.PHI[name](x), phi(x), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(PHI[name](x), phi(x), rtol=1e-12, atol=1e-12)

@@ -90,7 +90,6 @@ PLACES = {
     "book/appendix/course.md",
     *(f"book/together/{name}.ipynb" for name in ("composing", "what-the-papers-got-wrong", "which-neuron")),
     # what tests know of each and no room says yet
-    *("tests/fuzz.py", "tests/cuda/test_large.py", "tests/study/test_exercises.py"),
     *(f"tests/test_{name}.py" for name in ("preface", "readme", "rethinking", "activations")),
     "tests/notebooks/test_which_neuron.py",
     *(f"tests/study/together/test_{name}.py" for name in ("mlp", "pairs")),
