@@ -187,7 +187,9 @@ def table(claims: Iterable[Claim]) -> str:
     """
     lines = ["| Claim | Verdict | Evidence |", "| --- | --- | --- |"]
     for claim in claims:
-        evidence = " ".join(filter(None, (claim.evidence, claim.power, claim.decided_by)))
+        # what could have been found explains why nothing was
+        power = claim.power if claim.status in ("not seen", "not decided") else ""
+        evidence = " ".join(filter(None, (claim.evidence, power, claim.decided_by)))
         verdict = f"<a href='../appendix/claims.html#{claim.id}'>**{claim.status}**</a> ({claim.rests_on})"
         lines.append(f"| {_escaped(claim.claim)} ({_escaped(claim.source)}) | {verdict} | {_escaped(evidence)} |")
     return "\n".join(lines)

@@ -194,8 +194,7 @@ class Speeds:
 
     def compiled(self, sizes: Sequence[str] | None = None, against: str = " as the published formula compiled") -> str:
         """As `beside`, without the eager times; ``against`` may be empty where it was just said."""
-        said = verdict(self.ratios("companion, compiled", sizes=sizes))
-        return f"{self._spans('companion, compiled', sizes)} times as long{against} ({said})"
+        return f"{self._span('companion, compiled', sizes)} times as long{against} (fp32; {self._narrow(sizes)})"
 
     def beside(self, sizes: Sequence[str] | None = None) -> str:
         """Our time beside the published formula's, compiled and eager, to follow "compiled, both passes take".
@@ -208,12 +207,20 @@ class Speeds:
         Returns
         -------
         str
-            In both dtypes, and whether the compiled one is slower or faster.
+            In both dtypes, and of several sizes in how many the compiled one is slower or faster.
         """
-        eager = self._spans("companion", sizes, to="published")
-        return f"{self.compiled(sizes)}, and eager {eager} times as long as the formula eager"
-
-    def _spans(self, competitor: str, sizes: Sequence[str] | None, to: str = PUBLISHED) -> str:
-        return " and ".join(
-            f"{span(self.ratios(competitor, to, [dtype], sizes))} ({called})" for dtype, called in DTYPES.items()
+        eager = self._span("companion", sizes, to="published")
+        also = self._span("companion", sizes, "bfloat16", "published")
+        return (
+            f"{self._span('companion, compiled', sizes)} times as long as the published formula compiled, and eager "
+            f"{eager} times as long as it eager (fp32; {self._narrow(sizes, f' and {also}')})"
         )
+
+    def _narrow(self, sizes: Sequence[str] | None, eager: str = "") -> str:
+        """What stands in brackets: bf16, and of several cases in which ours is slower or faster."""
+        ratios = self.ratios("companion, compiled", sizes=sizes)
+        said = f"; {'compiled ' if eager else ''}{verdict(ratios)}" if len(ratios) > len(DTYPES) else ""
+        return f"bf16 {self._span('companion, compiled', sizes, 'bfloat16')}{eager}{said}"
+
+    def _span(self, competitor: str, sizes: Sequence[str] | None, dtype: str = "float32", to: str = PUBLISHED) -> str:
+        return span(self.ratios(competitor, to, [dtype], sizes))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from companion.dnrt.study import figures
-from companion.dnrt.study.figures import moving_means, moving_threshold, neurons, responses
+from companion.dnrt.study.figures import moving_means, moving_threshold, responses
 from companion.functional import raa
 from companion.study.plotting import subplots
 from tests.cases import together
@@ -152,32 +152,6 @@ def test_a_mean_stays_without_momentum_and_jumps_with_all_of_it(figure):
 def test_the_moving_figures_refuse_a_start_outside_their_sliders(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_the_weak_pulse_fires_at_rest_and_a_burst_before_it_keeps_it_from_firing():
-    weak, after = figures._currents()
-    assert weak[60:] == after[60:]
-    spikes = figures._integrate_and_fire(weak)[2]
-    assert len(spikes) == 1
-    assert 90 <= spikes[0] < 115
-    potentials, thresholds, spikes = figures._integrate_and_fire(after)
-    assert len(spikes) >= 3
-    assert max(spikes) < 60
-    # it is the threshold: against the one at rest the neuron would have fired
-    assert 1 < max(potentials[60:]) < min(thresholds[90:115])
-
-
-def test_between_spikes_the_models_threshold_falls_back_by_its_memory():
-    _, thresholds, spikes = figures._integrate_and_fire(figures._currents()[1])
-    above = np.array(thresholds[spikes[-1] + 1 :]) - 1
-    np.testing.assert_allclose(above[1:] / above[:-1], 1 - 1 / 80)
-
-
-def test_the_picture_of_the_neuron_says_what_it_does_not_prove():
-    picture = neurons()
-    assert picture == neurons()
-    assert "no proof for RAA" in picture.html
-    assert f'aria-label="{picture.alt}"' in picture.html
 
 
 def test_responses_are_bands_around_their_medians():

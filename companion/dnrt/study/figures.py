@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,15 +25,13 @@ from companion.study.plotting import (
     legend,
     moving,
     number,
-    picture,
     sliders,
-    subplots,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["moving_means", "moving_threshold", "neurons", "responses"]
+__all__ = ["moving_means", "moving_threshold", "responses"]
 
 
 # --- a threshold that follows its vector --------------------------------------------------------------------------
@@ -312,81 +310,6 @@ d="M{place(seen)}L{place((last[0], seen[1]))}L{place(last)}"/>
         f"({number(legs[0])} + {number(legs[1])})/2 = {number(sum(legs) / 2)}."
     )
     return drawing(curves, alt, "r₁", ((-2, -1, 1, 2), (-1, 1)), x, y), said
-
-
-# --- a neuron whose threshold follows its own past ----------------------------------------------------------------
-
-#: In milliseconds: one step, the leak of the potential, and how long the threshold remembers.
-_DT, _LEAK, _MEMORY = 1.0, 10.0, 80.0
-#: What a spike adds to the threshold, which rests at 1.
-_JUMP = 0.3
-_STRONG, _WEAK = 0.32, 0.14
-_BURST, _PULSE, _END = (10, 50), (90, 115), 150
-
-
-def _integrate_and_fire(current: Iterable[float]) -> tuple[list[float], list[float], list[int]]:
-    """Potential and threshold at every step, and the steps that end in a spike."""
-    potential, threshold = 0.0, 1.0
-    potentials, thresholds, spikes = [], [], []
-    for step, flow in enumerate(current):
-        potential += _DT * (flow - potential / _LEAK)
-        threshold += _DT * (1.0 - threshold) / _MEMORY
-        potentials.append(potential)
-        thresholds.append(threshold)
-        if potential >= threshold:
-            spikes.append(step)
-            potential = 0.0
-            threshold += _JUMP
-    return potentials, thresholds, spikes
-
-
-def _currents() -> tuple[list[float], list[float]]:
-    """A weak pulse alone, and the same after a burst."""
-    weak = [_WEAK if _PULSE[0] <= step < _PULSE[1] else 0.0 for step in range(_END)]
-    return weak, [_STRONG if _BURST[0] <= step < _BURST[1] else flow for step, flow in enumerate(weak)]
-
-
-def neurons() -> Picture:
-    """A picture of a model neuron whose threshold rises with every spike: a weak pulse, at rest and after a burst.
-
-    An adaptive leaky integrate-and-fire neuron: dV/dt = −V/τ + I, a spike where V reaches θ, which then jumps by Δ and
-    decays towards 1, dθ/dt = (1 − θ)/τ_θ, with τ = 10 ms, τ_θ = 80 ms and Δ = 0.3.
-    """
-    figure, rows = subplots(2, 1, sharex=True, sharey=True, figsize=(3.6, 4.6))
-    for axes, current, title in zip(rows, _currents(), ("at rest", "after a burst"), strict=True):
-        potentials, thresholds, spikes = _integrate_and_fire(current)
-        time = [_DT * step for step in range(_END)]
-        axes.plot(time, potentials, label="potential V")
-        axes.plot(time, thresholds, label="threshold θ")
-        axes.vlines([_DT * spike for spike in spikes], 2.9, 3.3, color=COLOURS[2], linewidth=2.5, label="spike")
-        axes.fill_between(
-            time,
-            -0.5,
-            [3 * flow - 0.5 for flow in current],
-            step="post",
-            linewidth=0,
-            color=COLOURS[4],
-            alpha=0.5,
-            label="input I",
-        )
-        axes.set_title(f"A weak pulse {title}")
-        axes.set_ylabel("potential")
-    rows[0].legend(loc="upper left")
-    rows[1].set(xlabel="time, ms", xlim=(0, _END))
-    return picture(
-        figure,
-        alt=(
-            "Two panels over 150 milliseconds. Above, a weak pulse after 90 milliseconds lifts the potential to the "
-            "resting threshold, and the neuron spikes. Below, a strong burst comes first. Each of its spikes lifts the "
-            "threshold, which is still above the potential when the same weak pulse comes: there is no spike."
-        ),
-        caption=(
-            "Why does the same weak pulse make a spike at rest and none after a burst? Every spike lifts the "
-            "threshold, and it takes time to fall again. This is a model of a neuron, and no proof for RAA: here the "
-            "threshold follows the neuron's own past; RAA's follows all elements of the same vector, at the same "
-            "moment. Grey: the input, in units of its own."
-        ),
-    )
 
 
 # --- distributions of responses -----------------------------------------------------------------------------------

@@ -105,8 +105,8 @@ def perceptron(name: str, data: str, more: Sequence[Effect] = (), said: str = ""
     clear = sum(each.outcome == "for" for each in effects)
     excluded = sum(each.shown.high < (each.claimed or 0) for each in effects)
     return run.judge(
-        f"DNRT, 128 units, no augmentation, leads seven activations by {leads[0]} points (ARR hidden) and {leads[1]} "
-        f"(logits), clearly in {clear} of {len(effects)}; intervals exclude {excluded} printed leads{said}.",
+        f"DNRT, 128 units, leads seven activations by {leads[0]} points (ARR hidden) and {leads[1]} (logits), clearly "
+        f"in {clear} of {len(effects)}; {excluded} printed leads exceed their intervals{said}.",
         [each.outcome for each in (*effects, *more)],
         power=powered(effects, "points"),
         undecided=run.with_more_seeds(effects),
@@ -124,7 +124,7 @@ def test_mnist():
     printed = accuracies(1)["MNIST MLP"]
     found = arena.of_errors("dnrt", rivals, [share_of_errors(printed[NAMES[each]], printed["DNRT"]) for each in rivals])
     behind = [NAMES[name] for name, each in zip(rivals, found, strict=True) if each.shown.high < 0]
-    said = f"; side by side it trails {enumerated(behind) or 'none'}, uncorrected"
+    said = f"; in the arena it trails {enumerated(behind) or 'none'}, uncorrected"
     return perceptron("dnrt-mnist", "MNIST", found, said)
 
 
@@ -273,8 +273,8 @@ def test_focused():
     perceptrons, reads, blocks = (enumerated([f"{each:+.1f}" for each in some]) for some in (on_mnist, in_vit, every))
     return run.judge(
         f"ARR changes the share within classes by {perceptrons} points on MNIST, {reads} where a small ViT's "
-        f"classifier reads, {blocks} over all blocks; within-to-between scatter by "
-        f"{enumerated([f'{-each.shown.mean:+.2f}' for each in collapsed])} in arenas.",
+        f"classifier reads, {blocks} over all blocks; clearly tighter classes in "
+        f"{sum(each.outcome == 'for' for each in collapsed)} of {len(collapsed)} arena comparisons.",
         [each.outcome for each in (*effects, *collapsed)],
         power=powered(effects, "points of the variance"),
         undecided=run.with_more_seeds(effects),
@@ -364,8 +364,8 @@ def test_mechanism():
         arena.of_errors("raa", ["gelu"], [over_gelu()], name) for name in (arena.NAME, arena.PHOTOGRAPHS)
     )
     return perceptron.judge_effects(
-        f"Of GELU's errors RAA removes {listed(in_transformers)} % in small ViTs, {listed([*alone[:1], *met])} on "
-        f"MNIST ({listed(alone[1:])} with as many parameters) and {listed(photographs)} on photographs.",
+        f"Of GELU's errors RAA removes {listed(in_transformers)} % in small ViTs, {listed([*alone[:1], *met])} in "
+        f"perceptrons ({listed(alone[1:])} beside an extra layer) and {listed(photographs)} on photographs.",
         [*in_transformers, *alone, *met, *photographs],
         "% of the errors",
     )

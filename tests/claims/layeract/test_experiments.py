@@ -53,8 +53,8 @@ MEASURES = (*EPOCHS, *MEAN, *Y_MEAN, *DEVIATION, *Y_DEVIATION, *GAIN)
 ACCURACIES = ("accuracy_clean", *(f"accuracy_{name}" for name in CORRUPTIONS))
 PAIRS = f"pairs ({len(LAYER_LEVEL)} × {len(ELEMENT_LEVEL)} functions, 2 noises)"
 ON_INPUT = (
-    f"clearly less in {{0.lower}} and more in {{0.higher}} of {{0.of}} {PAIRS} with noise on the layer's input "
-    "(zero-mean: {1.lower}, {1.higher})"
+    f"clearly less in {{0.lower}} and more in {{0.higher}} of {{0.of}} {PAIRS} with noise on the "
+    "activation's inputs (zero-mean: {1.lower}, {1.higher})"
 )
 ON_IMAGES = ", and {2.lower} and {2.higher} with noise on images (zero-mean: {3.lower}, {3.higher})."
 
