@@ -111,7 +111,7 @@ NEURONS: dict[str, Neuron] = {
     "glu": halves("z₁·σ(z₂)", partial(nn.GLU, dim=1)),
     "maxout": halves("max(z₁, z₂)", Maxout),
     "two_arguments_last": replace(
-        composed("two_arguments", "two arguments, learned, in the last layer alone"), layers=(LAYERS - 1,)
+        composed("two_arguments", "two arguments, learned, last layer"), layers=(LAYERS - 1,)
     ),
 }
 """By the name that settings and rows have."""

@@ -110,7 +110,7 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
     also = f"; in the arenas {listed(others)} %" if met else f" for all{counts if len(gains) > 2 else ''}"
     rivals = enumerated([*gains]) if len(gains) <= 2 else f"its {len(gains)} rivals"
     return tuned.judge(
-        f"On {on}{at} AGLU takes {listed(effects)} % off the errors of {rivals} at tuned rates, "
+        f"On {on}{at} AGLU lowers the errors of {rivals} by {listed(effects)} % at tuned rates, "
         f"{alike} % at {ALIKE:g}{also}.",
         judged,
         power=powered(effects, "% of the errors"),

@@ -204,7 +204,7 @@ def judged(
     where the paper has no number. ``evidence`` ends no sentence."""
     effects = [effect(each, claimed, sign=sign, scale=scale) for each in found]
     out = sum(each.outcome == "ruled out" for each in effects)
-    excluded = f"; what is claimed is ruled out at {out}" if out else ""
+    excluded = f"; single intervals exclude what is claimed at {out}" if out else ""
     return run.judge_effects(f"{evidence}{excluded}.", effects, unit)
 
 
