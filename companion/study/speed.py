@@ -217,9 +217,9 @@ class Speeds:
         )
 
     def _narrow(self, sizes: Sequence[str] | None, eager: str = "") -> str:
-        """What stands in brackets: bf16, and of several cases in which ours is slower or faster."""
-        ratios = self.ratios("companion, compiled", sizes=sizes)
-        said = f"; {'compiled ' if eager else ''}{verdict(ratios)}" if len(ratios) > len(DTYPES) else ""
+        """What stands in brackets: bf16, and in how many of several cases ours is slower or faster, if not in all."""
+        which = verdict(self.ratios("companion, compiled", sizes=sizes))
+        said = f"; {'compiled ' if eager else ''}{which}" if len(sizes or self.sizes) > 1 and " of " in which else ""
         return f"bf16 {self._span('companion, compiled', sizes, 'bfloat16')}{eager}{said}"
 
     def _span(self, competitor: str, sizes: Sequence[str] | None, dtype: str = "float32", to: str = PUBLISHED) -> str:
