@@ -187,7 +187,7 @@ def test_better():
         lambda _, row: float(row["accuracy"]),
         "accuracy",
         claimed=UNNAMED,
-        further=f"; side by side {with_interval(met.difference, 2, 100)}",
+        further=f"; in the arena {with_interval(met.difference, 2, 100)}",
         met=[effect(met, None).outcome],
     )
 
