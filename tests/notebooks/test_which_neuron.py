@@ -10,13 +10,15 @@ from companion.study.together.figures import LABELS
 PAGE = nbformat.read(ROOT / "book" / "together" / "which-neuron.ipynb", as_version=4)
 #: What a sentence begins with, and the neurons that it speaks of.
 OF = {
-    "SiLU, Mish, ReLU": ("silu", "mish", "relu"),
+    "ReLU": ("relu",),
+    "SiLU, Mish": ("silu", "mish"),
     "PReLU": ("prelu",),
     "AGLU and APA": ("aglu",),
     "LA-SiLU": ("la_silu",),
     "LA-HardSiLU": ("la_hardsilu",),
     "RAA": ("raa",),
     "ARR": ("arr",),
+    "ReLU with ARR": ("relu_arr",),
     "DNRT": ("dnrt",),
     "DAC": ("dac",),
     "One learned argument": ("one_argument",),

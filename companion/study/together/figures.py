@@ -199,10 +199,10 @@ def averaged(rows: Iterable[Mapping[str, Any]], measure: str = "accuracy") -> li
 
 #: An arena's title, and the difference that matters there. A training of each is judged by its accuracy.
 _ARENAS = {
-    "together-conv": ("photographs, convolutions\n(CIFAR-10), points", power.SMALLEST_DIFFERENCE),
-    "together-vit": ("photographs, transformer\n(CIFAR-10), points", vit.SMALLEST_DIFFERENCE),
-    "together-mlp": ("digits, perceptron\n(MNIST), points", mlp.SMALLEST_DIFFERENCE),
-    "together-graph": ("graphs, two networks\non two, points", graph.SMALLEST_DIFFERENCE),
+    "together-conv": ("photographs,\nconvolutions, points", power.SMALLEST_DIFFERENCE),
+    "together-vit": ("photographs,\ntransformer, points", vit.SMALLEST_DIFFERENCE),
+    "together-mlp": ("digits,\nperceptron, points", mlp.SMALLEST_DIFFERENCE),
+    "together-graph": ("graphs,\ntwo networks, points", graph.SMALLEST_DIFFERENCE),
 }
 
 
@@ -265,7 +265,7 @@ def differences(columns: Sequence[Compared], labels: Mapping[str, str]) -> Figur
         len(columns),
         sharey=True,
         squeeze=False,
-        figsize=(max(6.4, 2.4 + 2.2 * len(columns)), 1.2 + 0.26 * len(labels)),
+        figsize=(max(6.4, 2.4 + 1.75 * len(columns)), 1.2 + 0.26 * len(labels)),
     )
     for axis, column in zip(axes[0], columns, strict=True):
         _draw(axis, column, list(labels))
