@@ -1,10 +1,11 @@
 """What the arenas say: the neurons of the book in one network, as large, tuned alike.
 
 On digits all of them, in a perceptron with three hidden layers and batch normalisation, on 10,000 images of MNIST; on
-photographs some of them, in six convolutions on CIFAR-10. Rows of all rooms are judged by them, where network and data
-are in the claim's sensible reading. They are no run of any paper: digits are not augmented, photographs meet five
-epochs, ARR's weight is 1. A difference is corrected for all neurons that are compared with the same one in the same
-arena, as on the page "Which neuron?".
+photographs some of them, in six convolutions on CIFAR-10, and ReLU, alone and with ARR, in a transformer. Rows of all
+rooms are judged by them, where network and data are in the claim's sensible reading. They are no run of any paper:
+digits are not augmented, photographs meet five epochs, in the transformer twelve, and ARR's weight is 1, there 10.
+A difference is corrected for all neurons that are compared with the same one in the same arena, as on the page "Which
+neuron?".
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from companion.study.analysis import Comparison, compare
 from tests.claims.form import Change, Effect, Run, both, effect, rows, run_of
 
-NAME, PHOTOGRAPHS = "together-mlp", "together-conv"
+NAME, PHOTOGRAPHS, TRANSFORMER = "together-mlp", "together-conv", "together-vit"
 PAGE = "together/which-neuron"
 
 Row = Mapping[str, Any]

@@ -484,10 +484,11 @@ def test_parts():
         ):
             effects += arena.of_errors(neuron, [other], [size], name)
     raa, arr, arr_over, raa_over = (means(effects[at::4]) for at in range(4))
+    alone = arena.of_errors("relu_arr", ["relu"], [claimed[1]], arena.TRANSFORMER)
     return run.judge_effects(
-        f"Of GELU's errors RAA removes {raa} % (two ViTs, digits, photographs), ARR {arr}; of RAA's ARR takes "
-        f"{arr_over}, of ARR's RAA {raa_over}.",
-        effects,
+        f"RAA removes {raa} % of GELU's errors (two ViTs, digits, photographs), ARR {arr}, {arr_over} of RAA's, "
+        f"{means(alone)} of ReLU's (ViT); RAA {raa_over} of ARR's.",
+        [*effects, *alone],
         "% of the errors",
     )
 
