@@ -337,6 +337,7 @@ def responses(axes: Axes, groups: Mapping[str, Tensor | Sequence[Sequence[float]
 
     Examples
     --------
+    >>> from companion.study.plotting import picture, subplots
     >>> figure, axes = subplots(figsize=(4, 2))
     >>> responses(axes, {"GELU": [[-0.1, 0.0, 0.4], [-0.2, 0.3, 1.0]]})
     >>> picture(figure, alt="Responses of two channels.")
