@@ -634,8 +634,6 @@ register(
 
 _mean = sympy.Symbol(r"\bar{T}", real=True)
 _of_replicate = _over(t_err[k, j], j, W) / W
-_of_epoch = _over(t_err[k, j], k, K) / K
-_variance = sigma**2 / K + tau**2 / (K * W)
 _appendix = f"{PAPER}, Appendix B"
 words.define(
     "dac-error-model",
@@ -645,7 +643,6 @@ words.define(
     note="Test error of replicate k in the j-th of W epochs; every Z independent and standard normal.",
 )
 words.define("dac-error-mean", _mean, _over(_over(t_err[k, j], j, W), k, K) / (K * W), source=_appendix)
-register("dac-error-variance", Expected((_mean - mu) ** 2), _variance, source=_appendix)
 register(
     "dac-error-first",
     Expected(_over((t_err[k, 1] - _mean) ** 2, k, K) / (K - 1)),
@@ -655,17 +652,9 @@ register(
     note="The paper has σ² + τ².",
 )
 register(
-    "dac-error-second",
-    Expected(_over((_of_epoch - _mean) ** 2, j, W) / (W - 1)),
-    tau**2 / K,
-    condition=Ge(W, 2),
-    source=f"{_appendix}: the second estimate",
-    note="Unbiased, not conservative.",
-)
-register(
     "dac-error-direct",
     Expected(_over((_of_replicate - _mean) ** 2, k, K) / (K * (K - 1))),
-    _variance,
+    sigma**2 / K + tau**2 / (K * W),
     condition=Ge(K, 2),
     source="the variance of the K replicates' means",
     note="An unbiased estimate of the variance; it needs no model of the epochs.",

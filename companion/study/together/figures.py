@@ -45,8 +45,12 @@ WORDS: dict[Verdict, str] = {
 """What a verdict is called."""
 
 
-LABELS = {name: neuron.label for name, neuron in (neurons.NEURONS | mlp.NEURONS | vit.NEURONS).items()}
-"""What a neuron is called, by the name that rows have."""
+_EVERY = neurons.NEURONS | mlp.NEURONS | vit.NEURONS
+_ROW = {name: row for row, name in enumerate(_EVERY)}
+# What only the transformer has is ARR or its rival: it stands beside ARR.
+_ROW |= {name: _ROW["arr"] for name in vit.NEURONS if name not in neurons.NEURONS}
+LABELS = {name: _EVERY[name].label for name in sorted(_EVERY, key=_ROW.__getitem__)}
+"""What a neuron is called, by the name that rows have; in the order of a picture's rows."""
 
 
 class Compared(Protocol):
