@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from companion.neurons import Neuron, declared
 from companion.neurons.declaration import Acts
 from companion.rehearsal import Example
-from companion.surgery.replacements import copy_of
+from companion.surgery.places import copy_of
 from companion.surgery.report import parameters
 
 __all__ = ["Entered", "Rethought", "extra_loss", "rethink", "undo"]

@@ -17,7 +17,7 @@ from companion.rehearsal import Example
 from companion.surgery import replace_activations, restore_activations, to_units
 from companion.surgery.functions import Called
 from companion.surgery.places import copied
-from companion.surgery.replacements import rule_of
+from companion.surgery.rules import rule_of
 
 __all__ = ["Acts", "Enter", "Neuron", "Replacing", "Widening", "declared", "of_module", "preceding", "units_of"]
 

@@ -1,13 +1,17 @@
-"""Where modules stand in a network: one object may stand at many places, and its successors need not be one."""
+"""Where modules stand in a network, and how they get there: one object may stand at many places, and its successors
+need not be one."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+import torch
 from torch import nn
+from torch.nn import functional as F
 
-__all__ = ["copied", "holds", "part", "places"]
+__all__ = ["copied", "copy_of", "holds", "part", "places", "put", "put_back", "put_class", "put_function"]
 
 
 def places(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -79,3 +83,53 @@ def copied(module: nn.Module, originals: dict[nn.Module, nn.Module] | None = Non
     if originals is not None:
         originals[new] = module
     return new
+
+
+def copy_of(model: nn.Module) -> nn.Module:
+    """A copy; torch's own of a transformer's decoder layer forgets an activation that is a module."""
+    new = copy.deepcopy(model)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.TransformerDecoderLayer) and "activation" in module._modules:
+            vars(new.get_submodule(name)).pop("activation")
+            _known_to_torch(new.get_submodule(name), "activation")
+    return new
+
+
+def put(model: nn.Module, name: str, new: nn.Module) -> None:
+    """Let a module stand at a name."""
+    parent, _, own = name.rpartition(".")
+    setattr(model.get_submodule(parent), own, new)
+    _known_to_torch(model.get_submodule(parent), own)
+
+
+def put_back(model: nn.Module, name: str, old: nn.Module) -> None:
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    put(model, name, old.to(like).train(model.get_submodule(name).training))
+
+
+def put_function(model: nn.Module, path: str, name: str, function: Any) -> None:
+    parent = model.get_submodule(path)
+    delattr(parent, name)
+    vars(parent)[name] = function
+    _known_to_torch(parent, name)
+
+
+def put_class(model: nn.Module, path: str, kind: type[nn.Module], names: Iterable[str]) -> None:
+    """Let a module be of the class that it was of, and forget the children that its rewritten ``forward`` called."""
+    module = model.get_submodule(path)
+    for name in names:
+        del module._modules[name]
+    module.__class__ = kind
+
+
+def _known_to_torch(parent: nn.Module, name: str) -> None:
+    """Let a transformer layer of torch know its activation, wherever it looks for it."""
+    activation = getattr(parent, name)
+    if hasattr(parent, "activation_relu_or_gelu"):  # by it the fused path knows what to compute
+        exact = getattr(activation, "approximate", "none") == "none"
+        is_gelu = activation is F.gelu or (type(activation) is nn.GELU and exact)
+        is_relu = activation is F.relu or type(activation) is nn.ReLU
+        vars(parent)["activation_relu_or_gelu"] = 1 if is_relu else 2 * is_gelu
+    if isinstance(parent, nn.TransformerDecoderLayer) and isinstance(activation, nn.Module):
+        # copies look for a function, and take ReLU if they find none
+        vars(parent)[name] = activation

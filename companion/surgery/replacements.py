@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import fnmatch
 import functools
-import inspect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from companion import rooms
-from companion.activations import FUNCTIONS, KINDS, MODULES, is_softmax, kind_of, named
+from companion.activations import is_softmax
 from companion.rehearsal import Example, rehearse
 from companion.surgery.functions import Called, attributes, call_modules, called_functions, unseen
 from companion.surgery.layouts import Seen, look
-from companion.surgery.places import holds, part, places
+from companion.surgery.places import copy_of, holds, part, places, put, put_back, put_class, put_function
 from companion.surgery.report import alike, parameters
+from companion.surgery.rules import Key, Make, Rule, Rules, called_kind
 
-__all__ = ["Make", "Replaced", "copy_of", "put", "put_class", "replace_activations", "restore_activations", "rule_of"]
-
-Key = type[nn.Module] | str
-Make = Callable[..., nn.Module] | str
+__all__ = ["Replaced", "replace_activations", "restore_activations"]
 
 
 @dataclass(frozen=True)
@@ -132,7 +125,7 @@ def replace_activations(
     >>> replace_activations(model, per_channel, example=(3, 32, 32))[1]
     AGLU(num_parameters=8, dim=1, init='near_one')
     """
-    rules = _Rules(replacements, where, strict)
+    rules = Rules(replacements, where, strict)
     if example is None and (wanting := rules.wanting()):
         raise ValueError(f"example: got None, but what replaces {wanting} wants the number of channels")
     if inplace and rules.of("", model):
@@ -202,151 +195,16 @@ def restore_activations(model: nn.Module) -> nn.Module:
     return model
 
 
+def _put_report(model: nn.Module, report: Replaced) -> None:
+    vars(model)["replaced"] = report
+
+
 def _undo(model: nn.Module, report: Replaced) -> None:
     while report._undo:
         report._undo.pop()(model)
 
 
-def copy_of(model: nn.Module) -> nn.Module:
-    """A copy; torch's own of a transformer's decoder layer forgets an activation that is a module."""
-    new = copy.deepcopy(model)
-    for name, module in model.named_modules():
-        if isinstance(module, nn.TransformerDecoderLayer) and "activation" in module._modules:
-            vars(new.get_submodule(name)).pop("activation")
-            _known_to_torch(new.get_submodule(name), "activation")
-    return new
-
-
-# --- what is to be replaced by what ------------------------------------------------------------------------------
-
-
-class _Rule(NamedTuple):
-    """What makes a new module, what it wants to be told about the channels, and whether about the module before."""
-
-    make: Callable[..., nn.Module]
-    wants: tuple[str, ...]
-    old: bool
-
-
-def _makers() -> dict[str, type[nn.Module]]:
-    """What a name may stand for: torch's activations and those of all rooms that can be made without being told more
-    than the channels."""
-    own = [
-        kind
-        for room in rooms.modules("layers").values()
-        for kind in vars(room).values()
-        if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == room.__name__
-    ]
-    known = {**KINDS, **{kind.__name__.lower(): kind for kind in own if not kind.__name__.startswith("_")}}
-    return {name: make for name, make in known.items() if {*_needed(make)} <= {"channels", "dim"}}
-
-
-def _needed(make: Callable[..., Any]) -> list[str]:
-    """The parameters without a default."""
-    parameters = inspect.signature(make).parameters.values()
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.default is p.empty and p.kind not in several]
-
-
-def rule_of(make: Make) -> _Rule:
-    """What makes a module, and what it wants to be told, or a clear error."""
-    if isinstance(make, str):
-        known = _makers()
-        spelt = {name.replace("_", ""): name for name in known}.get(make.lower().replace("_", ""))
-        if spelt is None:
-            raise ValueError(f"replacements: got {make!r}, allowed are {', '.join(known)}, or what makes a module")
-        make = known[spelt]
-    if isinstance(make, nn.Module):
-        raise TypeError(f"replacements: got the module {make}, allowed is a class or a function that makes one")
-    if not callable(make) or make in FUNCTIONS:
-        raise TypeError(f"replacements: got {make!r}, allowed is a name, a class or a function that makes a module")
-    needed = _needed(make)
-    if others := [name for name in needed if name not in ("channels", "dim", "old")]:
-        what, few = getattr(make, "__name__", repr(make)), ", ".join(map(repr, others))
-        raise TypeError(
-            f"replacements: got {what}, which wants {few}, allowed are parameters called channels, dim and old, and "
-            "others with defaults; such as lambda channels, dim: RAA(channels, dim=dim)"
-        )
-    given = inspect.signature(make).parameters.keys() & {"channels", "dim"}
-    wants = tuple(name for name in ("channels", "dim") if name in (given if "channels" in given else needed))
-    return _Rule(make, wants, "old" in needed)
-
-
-class _Rules:
-    """Which module is replaced, and by what."""
-
-    def __init__(
-        self, replacements: Mapping[Key, Make], where: str | Callable[[str, nn.Module], bool], strict: bool
-    ) -> None:
-        self.where, self.strict = where, strict
-        #: By the name of a module that stands for further calls of another, the name of that.
-        self.calls_of: dict[str, str] = {}
-        self.classes: dict[type[nn.Module], _Rule] = {}
-        self.kinds: dict[str, _Rule] = {}
-        for key, make in replacements.items():
-            rule, kind = rule_of(make), named(key) if isinstance(key, str) else None
-            if isinstance(key, str):
-                if kind is None:
-                    raise ValueError(f"replacements: got {key!r}, allowed are {', '.join(KINDS)}, or a class")
-                key = KINDS[kind]
-            elif not (isinstance(key, type) and issubclass(key, nn.Module)):
-                raise TypeError(f"replacements: got {key!r}, allowed are names of activations and classes of modules")
-            elif key in MODULES:
-                kind = named(key.__name__)
-            self.classes[key] = rule
-            if kind is not None and not strict:
-                self.kinds[kind] = rule
-
-    def wanting(self) -> str:
-        """The first class whose successor wants to know its channels."""
-        return next((kind.__name__ for kind, rule in self.classes.items() if rule.wants), "")
-
-    def of(self, name: str, module: nn.Module) -> _Rule | None:
-        """What replaces a module, if anything does."""
-        return self._by_kind(module) if self._is_where(name, module) else None
-
-    def wants(self, prefix: str, name: str, module: nn.Module) -> bool:
-        """Whether something replaces a module inside of another, whose name is before its own."""
-        return self.of(prefix + name, module) is not None
-
-    def _is_where(self, name: str, module: nn.Module) -> bool:
-        name = self.calls_of.get(name, name)
-        if isinstance(self.where, str):
-            return fnmatch.fnmatchcase(name, self.where)
-        return self.where(name, module)
-
-    def _by_kind(self, module: nn.Module) -> _Rule | None:
-        if self.strict:
-            return self.classes.get(type(module))
-        by_class = next((self.classes[base] for base in type(module).__mro__ if base in self.classes), None)
-        return by_class or self.kinds.get(_kind(module) or "")
-
-    def why_not(self, name: str, module: nn.Module) -> str:
-        """Why an activation stays."""
-        kind = _kind(module)
-        what = kind if isinstance(module, Called) else type(module).__name__
-        if self._by_kind(module):
-            return "where leaves it out"
-        if self.strict and any(issubclass(type(module), base) for base in self.classes):
-            base = next(base for base in self.classes if issubclass(type(module), base))
-            return f"{what} is a subclass of {base.__name__}"
-        if kind is None or is_softmax(kind):
-            return ""
-        if self.strict and KINDS[kind] in self.classes:
-            if isinstance(module, Called):
-                return f"{what} is called as a function"
-            return f"{what} of {type(module).__module__} is not torch's"
-        return f"no replacement of {what} is given"
-
-
-def _kind(module: nn.Module) -> str | None:
-    return module.kind if isinstance(module, Called) else kind_of(module)
-
-
-# --- replacing ---------------------------------------------------------------------------------------------------
-
-
-def _functions_become_modules(model: nn.Module, rules: _Rules, report: Replaced) -> dict[str, str]:
+def _functions_become_modules(model: nn.Module, rules: Rules, report: Replaced) -> dict[str, str]:
     """Let modules be called wherever a function is to be replaced; say why of modules where that is impossible."""
     left = {}
     seen = set(model.modules())
@@ -368,7 +226,7 @@ def _functions_become_modules(model: nn.Module, rules: _Rules, report: Replaced)
                     )
                     continue
                 called.register_forward_pre_hook(_without_settings, with_kwargs=True)
-                report._undo.append(functools.partial(_put_function, path=path, name=name, function=function))
+                report._undo.append(functools.partial(put_function, path=path, name=name, function=function))
                 delattr(module, name)
                 module.add_module(name, called)
             elif why := rules.why_not(prefix + name, called):
@@ -393,19 +251,19 @@ class _Parted(NamedTuple):
     places: dict[str, nn.Module]
 
 
-def _part(model: nn.Module, rules: _Rules, report: Replaced) -> _Parted:
+def _part(model: nn.Module, rules: Rules, report: Replaced) -> _Parted:
     """Let each place of what holds no numbers have a module of its own, which a run can see and a rule replace."""
     where: dict[str, nn.Module] = {}
 
     def put_copy(name: str, new: nn.Module, original: nn.Module) -> None:
-        report._undo.append(functools.partial(_put_back, name=name, old=original))
+        report._undo.append(functools.partial(put_back, name=name, old=original))
         where[name] = original
         put(model, name, new)
 
     return _Parted(part(model, lambda name, module: rules.of(name, module) is not None, put_copy), where)
 
 
-def _calls_come_apart(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced) -> bool:
+def _calls_come_apart(model: nn.Module, rules: Rules, seen: Seen, report: Replaced) -> bool:
     """Let each call be one of a module of its own, where one without parameters sees different numbers of channels."""
     several: defaultdict[str, list[str]] = defaultdict(list)
     for name, module in places(model):
@@ -431,7 +289,7 @@ def _calls_come_apart(model: nn.Module, rules: _Rules, seen: Seen, report: Repla
 def _has_a_forward_of_its_own(module: nn.Module) -> bool:
     """Whether a module is one of torch's or ours, or is itself an activation."""
     library = type(module).__module__.startswith(("torch.nn.", "companion."))
-    return library or _kind(module) is not None
+    return library or called_kind(module) is not None
 
 
 def _without_settings(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -439,7 +297,7 @@ def _without_settings(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str
     return (args, kwargs) if isinstance(module, Called) else (args[:1], {})
 
 
-def _replace(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced, parted: _Parted) -> nn.Module:
+def _replace(model: nn.Module, rules: Rules, seen: Seen, report: Replaced, parted: _Parted) -> nn.Module:
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     first: dict[nn.Module, str] = {}  # a run knows a module by its first name
     shared: dict[nn.Module, nn.Module] = {}
@@ -470,7 +328,7 @@ def _replace(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced, part
             was += f", {number} places of one object" + (", still one" if original in shared else "")
         report.new[name], report._was[name] = repr(new), was
         if name:
-            report._undo.append(functools.partial(_put_back, name=name, old=module))
+            report._undo.append(functools.partial(put_back, name=name, old=module))
             put(model, name, new)
     for name, module in parted.places.items():
         if not _is_below(name, [*successors]) and not any(f"{other}.".startswith(f"{name}.") for other in successors):
@@ -478,7 +336,7 @@ def _replace(model: nn.Module, rules: _Rules, seen: Seen, report: Replaced, part
     return successors[""][1] if "" in successors else model
 
 
-def _made(rule: _Rule, found: Mapping[str, int], name: str, old: nn.Module, like: Tensor) -> nn.Module:
+def _made(rule: Rule, found: Mapping[str, int], name: str, old: nn.Module, like: Tensor) -> nn.Module:
     """The successor of a module."""
     told: dict[str, Any] = {key: found[key] for key in rule.wants}
     new = rule.make(**told, **({"old": old} if rule.old else {}))
@@ -498,50 +356,3 @@ def _made(rule: _Rule, found: Mapping[str, int], name: str, old: nn.Module, like
 def _is_below(name: str, others: Sequence[str]) -> bool:
     """Whether a module is inside one of others."""
     return any(name != other and (not other or name.startswith(f"{other}.")) for other in others)
-
-
-# --- a module or a function gets its place -----------------------------------------------------------------------
-
-
-def put(model: nn.Module, name: str, new: nn.Module) -> None:
-    """Let a module stand at a name."""
-    parent, _, own = name.rpartition(".")
-    setattr(model.get_submodule(parent), own, new)
-    _known_to_torch(model.get_submodule(parent), own)
-
-
-def _put_back(model: nn.Module, name: str, old: nn.Module) -> None:
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    put(model, name, old.to(like).train(model.get_submodule(name).training))
-
-
-def _put_function(model: nn.Module, path: str, name: str, function: Any) -> None:
-    parent = model.get_submodule(path)
-    delattr(parent, name)
-    vars(parent)[name] = function
-    _known_to_torch(parent, name)
-
-
-def put_class(model: nn.Module, path: str, kind: type[nn.Module], names: Iterable[str]) -> None:
-    """Let a module be of the class that it was of, and forget the children that its rewritten ``forward`` called."""
-    module = model.get_submodule(path)
-    for name in names:
-        del module._modules[name]
-    module.__class__ = kind
-
-
-def _put_report(model: nn.Module, report: Replaced) -> None:
-    vars(model)["replaced"] = report
-
-
-def _known_to_torch(parent: nn.Module, name: str) -> None:
-    """Let a transformer layer of torch know its activation, wherever it looks for it."""
-    activation = getattr(parent, name)
-    if hasattr(parent, "activation_relu_or_gelu"):  # by it the fused path knows what to compute
-        exact = getattr(activation, "approximate", "none") == "none"
-        is_gelu = activation is F.gelu or (type(activation) is nn.GELU and exact)
-        is_relu = activation is F.relu or type(activation) is nn.ReLU
-        vars(parent)["activation_relu_or_gelu"] = 1 if is_relu else 2 * is_gelu
-    if isinstance(parent, nn.TransformerDecoderLayer) and isinstance(activation, nn.Module):
-        # copies look for a function, and take ReLU if they find none
-        vars(parent)[name] = activation

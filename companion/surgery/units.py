@@ -18,17 +18,10 @@ from torch.utils._pytree import tree_leaves
 from companion.activations import UNITS
 from companion.rehearsal import Example, call, example_of, rehearse
 from companion.surgery.functions import call_modules
-from companion.surgery.places import holds
-from companion.surgery.replacements import (
-    Make,
-    Replaced,
-    put,
-    put_class,
-    replace_activations,
-    restore_activations,
-    rule_of,
-)
+from companion.surgery.places import holds, put, put_class
+from companion.surgery.replacements import Replaced, replace_activations, restore_activations
 from companion.surgery.report import alike, parameters
+from companion.surgery.rules import Make, rule_of
 
 __all__ = ["to_units"]
 
