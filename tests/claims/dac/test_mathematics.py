@@ -700,7 +700,7 @@ def test_theorem_1():
     return Verdict(
         graded(same and reaches, same or reaches),
         f"Far left a unit is 0, unlike f(x) = x; on an interval k copies "
-        f"give every such function plus a constant, and k + 1 itself ({at_most(max(interval_gaps()))} off).",
+        f"give every such function up to a constant, and k + 1 copies give it ({at_most(max(interval_gaps()))} off).",
     )
 
 
