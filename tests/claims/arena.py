@@ -1,7 +1,7 @@
 """What the arenas say: the neurons of the book in one network, as large, tuned alike.
 
 On digits all of them, in a perceptron with three hidden layers and batch normalisation, on 10,000 images of MNIST; on
-photographs some of them, in six convolutions on CIFAR-10, and ReLU, alone and with ARR, in a transformer. Rows of all
+photographs some of them, in six convolutions on CIFAR-10, and ARR and DNRT in a transformer. Rows of all
 rooms are judged by them, where network and data are in the claim's sensible reading. They are no run of any paper:
 digits are not augmented, photographs meet five epochs, in the transformer twelve, and ARR's weight is 1, there 10.
 A difference is corrected for all neurons that are compared with the same one in the same arena, as on the page "Which

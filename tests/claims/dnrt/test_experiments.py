@@ -445,9 +445,12 @@ def test_transformers():
     if (mirrored := run_of("dnrt-overfitting")) is None:
         return no_result("dnrt-overfitting")
     effects += [effect(each, claimed[0], scale=100) for each in found_in(mirrored, [("dnrt", "gelu")])]
+    met = arena.meeting("dnrt", ["gelu", "relu"], name=arena.TRANSFORMER)
+    effects += [effect(each, size, scale=100) for each, size in zip(met, claimed, strict=True)]
     return run.judge_effects(
-        f"In a small ViT on 5,000 images of CIFAR-10 DNRT leads GELU by {listed(effects[:1])} points and ReLU by "
-        f"{listed(effects[1:2])}, on 2,000 images GELU by {listed(effects[2:])}.",
+        f"In small ViTs on CIFAR-10 DNRT leads GELU by {listed(effects[:1])} points and ReLU by {listed(effects[1:2])} "
+        f"on 5,000 images, GELU by {listed(effects[2:3])} on 2,000; on 10,000 {listed(effects[3:4])} and "
+        f"{listed(effects[4:])}.",
         effects,
         "points",
     )
@@ -483,12 +486,15 @@ def test_parts():
             ("raa", "arr", "dnrt", "dnrt"), ("gelu", "gelu", "raa", "arr"), claimed, strict=True
         ):
             effects += arena.of_errors(neuron, [other], [size], name)
-    raa, arr, arr_over, raa_over = (means(effects[at::4]) for at in range(4))
-    alone = arena.of_errors("relu_arr", ["relu"], [claimed[1]], arena.TRANSFORMER)
+    raa, arr, _, raa_over = (means(effects[at::4]) for at in range(4))
+    met = [
+        arena.of_errors(neuron, [other], [claimed[at]], arena.TRANSFORMER)[0]
+        for neuron, other, at in (("arr", "gelu", 1), ("relu_arr", "relu", 1), ("dnrt", "arr", 3))
+    ]
     return run.judge_effects(
-        f"RAA removes {raa} % of GELU's errors (two ViTs, digits, photographs), ARR {arr}, {arr_over} of RAA's, "
-        f"{means(alone)} of ReLU's (ViT); RAA {raa_over} of ARR's.",
-        [*effects, *alone],
+        f"RAA removes {raa} % of GELU's errors (two ViTs, digits, photographs), ARR {arr}; RAA {raa_over} of ARR's; in "
+        f"a third ViT ARR {means(met[:1])}, RAA {means(met[2:])} of ARR's.",
+        [*effects, *met],
         "% of the errors",
     )
 
