@@ -272,8 +272,8 @@ def test_focused():
     on_mnist, in_vit = ([-each.shown.mean for each in some] for some in (effects[:2], effects[2:]))
     perceptrons, reads, blocks = (enumerated([f"{each:+.1f}" for each in some]) for some in (on_mnist, in_vit, every))
     return run.judge(
-        f"ARR changes the share within classes by {perceptrons} points on MNIST, {reads} where a small ViT's "
-        f"classifier reads, {blocks} over all blocks; clearly tighter classes in "
+        f"ARR changes the share within classes by {perceptrons} points on MNIST (hidden, logits), {reads} before a "
+        f"ViT's classifier (RAA, ReLU, GELU), {blocks} over its blocks; tighter in "
         f"{sum(each.outcome == 'for' for each in collapsed)} of {len(collapsed)} arena comparisons.",
         [each.outcome for each in (*effects, *collapsed)],
         power=powered(effects, "points of the variance"),
@@ -363,10 +363,12 @@ def test_mechanism():
     met, photographs = (
         arena.of_errors("raa", ["gelu"], [over_gelu()], name) for name in (arena.NAME, arena.PHOTOGRAPHS)
     )
+    beside_arr = arena.of_errors("dnrt", ["arr"], [over_gelu()], arena.TRANSFORMER)
     return perceptron.judge_effects(
-        f"Of GELU's errors RAA removes {listed(in_transformers)} % in small ViTs, {listed([*alone[:1], *met])} in "
-        f"perceptrons ({listed(alone[1:])} beside an extra layer) and {listed(photographs)} on photographs.",
-        [*in_transformers, *alone, *met, *photographs],
+        f"Of GELU's errors RAA removes (negative: adds) {listed(in_transformers)} % in small ViTs, "
+        f"{listed([*alone[:1], *met])} in perceptrons, {listed(photographs)} on photographs; with ARR in a ViT "
+        f"{listed(beside_arr)}.",
+        [*in_transformers, *alone, *met, *photographs, *beside_arr],
         "% of the errors",
     )
 
