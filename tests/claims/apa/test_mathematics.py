@@ -420,7 +420,7 @@ def test_unifies():
     outside = [f"{name} ({gap:.2f})" for name, gap in gaps.items() if name not in inside]
     return Verdict(
         graded(2 * len(inside) > len(gaps), inside),
-        f"{len(inside)} of {len(gaps)} functions of its list and Table I are inside or limits: {enumerated(inside)} "
+        f"{len(inside)} of {len(gaps)} functions listed or in Table I are inside or limits: {enumerated(inside)} "
         f"(GELU in the paper's form, z·σ(1.702z)); not, with the distance on [−8, 8], {enumerated(outside)}.",
     )
 
