@@ -16,6 +16,9 @@ from book._tools.places import BOOK
 MOST_WORDS, MOST_NUMBERS, MOST_CODE_CELLS = 2500, 12, 23
 """Of one page: twenty minutes of reading."""
 
+MOST_WORDS_FIRST = 1800
+"""Of a mechanism's first page, the folds included."""
+
 BOX = "five-lines"
 """The class of the box."""
 
@@ -46,8 +49,13 @@ def faults(path: Path, notebook: NotebookNode) -> list[str]:
     of_the_ground = path.parent == BOOK / "ground"
     if not (several or box or of_the_ground):
         return []
-    found = _lengths(text, notebook) + _citations(text) + _exercises(path.stem, text, notebook)
-    if path.stem == first and not of_the_ground:
+    is_first = path.stem == first and not of_the_ground
+    found = (
+        _lengths(text, notebook, MOST_WORDS_FIRST if is_first else MOST_WORDS)
+        + _citations(text)
+        + _exercises(path.stem, text, notebook)
+    )
+    if is_first:
         found += _box(box["lines"]) if box else ["the first page of a mechanism has no box of five lines"]
     return found
 
@@ -58,13 +66,13 @@ def words(markdown: str) -> int:
     return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
-def _lengths(text: str, notebook: NotebookNode) -> list[str]:
+def _lengths(text: str, notebook: NotebookNode, most_words: int) -> list[str]:
     code = sum(cell.cell_type == "code" for cell in notebook.cells)
     numbers = sum(block.numbered for block in formulas.blocks(text))
     return [
         f"the page has {count} {what}, allowed are {most}"
         for what, count, most in (
-            ("words", words(text), MOST_WORDS),
+            ("words", words(text), most_words),
             ("numbered formulas", numbers, MOST_NUMBERS),
             ("code cells", code, MOST_CODE_CELLS),
         )

@@ -57,7 +57,7 @@ def test_a_page_of_the_form_passes():
 @pytest.mark.parametrize(
     ("page", "fault"),
     [
-        (_page(text=FORMULAS + "word " * 3000), "allowed are 2500"),
+        (_page(text=FORMULAS + "word " * 2000), "allowed are 1800"),
         (
             _page(text="".join(f"{{eq}}`eq-{n}`\n\n$$\nx\n$$ (eq-{n})\n\n" for n in range(13))),
             "the page has 13 numbered formulas, allowed are 12",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import sympy
-from sympy import Abs, Eq, Ge, Gt, Integer, Lt, Max, Min, Ne, Rational, Sum, sign
+from sympy import Abs, Eq, Ge, Gt, Integer, Lt, Max, Min, Ne, Rational, Sum
 
 from companion.study.symbolic import AnyFunction, Expected, Holds, Partial, function, register
 from companion.study.vocabulary import Vocabulary
@@ -82,7 +82,6 @@ Total = sympy.Symbol("E", real=True)
 u, s, alpha, offset = (sympy.Symbol(name, real=True) for name in ("u", "s", "alpha", "delta"))
 kink = sympy.Symbol("b", real=True)
 shift = sympy.Symbol("c", real=True)
-slope_in = sympy.Symbol("v", real=True)
 distance = sympy.Symbol("t", positive=True)
 mu, sigma, tau = (sympy.Symbol(name, real=True) for name in (r"\mu", r"\sigma", r"\tau"))
 _x, _y = sympy.Symbol("x", real=True), sympy.Symbol("y", real=True)
@@ -488,7 +487,6 @@ register(
 # --- One input, replicated ----------------------------------------------------------------------------------
 
 _replicated = function("dac_replicated", _x, printed=r"f_{\mathrm{DAC}}")
-_double = function("dac_two_layers", _x, printed=r"f_{2\times\mathrm{std}}")
 _far = _over(Abs(b[k]), k, m)
 register(
     "dac-replicated",
@@ -519,42 +517,11 @@ register(
     source="two equations for two weights",
     note="On an interval every affine function is one, so every continuous piecewise linear one too.",
 )
-register("dac-line", relu(_x) - relu(-_x), _x, source="from the definition: with −x among the inputs")
-register(
-    "dac-constant",
-    relu(1 + _x) - relu(_x) + relu(-_x) - relu(-1 - _x),
-    1,
-    source="from the definition: with −x among the inputs",
-)
 register(
     "dac-replicated-standard",
     relu(kink + _over(w[j] * _x, j, m)),
     relu(kink + _x * _over(w[j], j, m)),
     source=f"{PAPER}, Section 6",
-)
-register(
-    "dac-homogeneous",
-    relu(kink + slope_in * _x),
-    Abs(slope_in) * relu(kink / Abs(slope_in) + sign(slope_in) * _x),
-    condition=Ne(slope_in, 0),
-    source=f"{PAPER}, Section 6",
-    note="ReLU is positively homogeneous; most activations are not. At 0 the unit is the constant relu(b).",
-)
-_outer, _hidden = sympy.Symbol("b_{0}", real=True), sympy.IndexedBase("v", real=True)
-register(
-    "dac-two-layers",
-    _double(_x),
-    relu(_outer + _over(w[j] * relu(b[j] + _hidden[j] * _x), j, n)),
-    source=f"{PAPER}, Section 6",
-    definition=True,
-)
-register(
-    "dac-two-layers-sign",
-    _double(_x),
-    0,
-    relation="≥",
-    source="the outer activation",
-    note="So no DAC with a negative value is one, −relu(x) for example.",
 )
 
 # --- Two inputs: Figure 7 -----------------------------------------------------------------------------------
