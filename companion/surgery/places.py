@@ -103,11 +103,13 @@ def put(model: nn.Module, name: str, new: nn.Module) -> None:
 
 
 def put_back(model: nn.Module, name: str, old: nn.Module) -> None:
+    """Let a module stand again where it stood, on the device and in the mode that the network has now."""
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     put(model, name, old.to(like).train(model.get_submodule(name).training))
 
 
 def put_function(model: nn.Module, path: str, name: str, function: Any) -> None:
+    """Let an attribute be the function again that a module stood for."""
     parent = model.get_submodule(path)
     delattr(parent, name)
     vars(parent)[name] = function
