@@ -88,7 +88,8 @@ PLACES = {
     "book/_static/neuron.svg",
     *(f"book/appendix/{name}.ipynb" for name in ("api", "claims", "recipes")),
     "book/appendix/course.md",
-    *(f"book/together/{name}.ipynb" for name in ("composing", "what-the-papers-got-wrong", "which-neuron")),
+    *(f"book/together/{name}.ipynb" for name in ("composing", "what-the-papers-got-wrong")),
+    *(f"book/together/{name}.ipynb" for name in ("which-neuron", "under-noise")),
     # what tests know of each and no room says yet
     *(f"tests/test_{name}.py" for name in ("preface", "readme", "rethinking", "activations")),
     "tests/notebooks/test_which_neuron.py",

@@ -21,6 +21,7 @@ PAGES = [
     "ground/kernels.html",
     "ground/puzzles.html",
     "together/which-neuron.html",
+    "together/under-noise.html",
     "together/composing.html",
     "together/what-the-papers-got-wrong.html",
     "together/scaling-out.html",

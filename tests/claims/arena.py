@@ -18,7 +18,7 @@ from companion.study.analysis import Comparison, compare
 from tests.claims.form import Change, Effect, Run, both, effect, rows, run_of
 
 NAME, PHOTOGRAPHS, TRANSFORMER = "together-mlp", "together-conv", "together-vit"
-PAGE = "together/which-neuron"
+PAGE, NOISE_PAGE = "together/which-neuron", "together/under-noise"
 
 Row = Mapping[str, Any]
 Measure = Callable[[Row], float]

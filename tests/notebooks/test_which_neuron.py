@@ -5,7 +5,7 @@ import re
 import nbformat
 
 from book._tools.places import ROOT
-from companion.study.together.figures import LABELS
+from companion.study.together.disturbed import advised
 
 PAGE = nbformat.read(ROOT / "book" / "together" / "which-neuron.ipynb", as_version=4)
 #: What a sentence begins with, and the neurons that it speaks of.
@@ -28,15 +28,7 @@ OF = {
 
 
 def test_every_neuron_has_a_sentence_and_it_says_what_the_rule_says() -> None:
-    (table,) = (
-        "".join(output.data["text/markdown"])
-        for cell in PAGE.cells
-        for output in cell.get("outputs", [])
-        if "| so |" in "".join(output.get("data", {}).get("text/markdown", ""))
-    )
-    rule = dict(re.findall(r"^\| ([^|]+?) \| \*\*(no reason to|\w+ it)\*\* \|", table, re.MULTILINE))
     text = "\n".join(cell.source for cell in PAGE.cells if cell.cell_type == "markdown")
     said = dict(re.findall(r"\*\*([^*]+):\*\* (no reason to|use it|try it|leave it)", text))
     assert said.keys() == OF.keys()
-    of = {LABELS[name]: said[words] for words, names in OF.items() for name in names}
-    assert of == rule
+    assert {name: said[words] for words, names in OF.items() for name in names} == advised()

@@ -421,7 +421,7 @@ def in_the_arenas(measure: arena.Measure, where: str) -> Verdict:
     "element-level functions.",
     "Abstract, Sections 1 and 6",
     severity="fatal",
-    chapter=arena.PAGE,
+    chapter=arena.NOISE_PAGE,
     turned_by=arena.raised(*LAYER_LEVEL, by=-1.0),
 )
 def test_noisy():
@@ -433,7 +433,7 @@ def test_noisy():
     "LayerAct functions are remarkably robust to noise with a large mean.",
     "Appendix G, Figs. 11 and 12",
     severity="matters",
-    chapter=arena.PAGE,
+    chapter=arena.NOISE_PAGE,
     turned_by=arena.raised(*LAYER_LEVEL, by=-1.0),
 )
 def test_noise_mean():

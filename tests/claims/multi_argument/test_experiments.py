@@ -445,7 +445,7 @@ def test_adversarial():
     "With as many parameters, networks with two-argument activations are more robust to natural perturbations of "
     "images than with ReLU.",
     "Abstract, Section V",
-    chapter=arena.PAGE,
+    chapter=arena.NOISE_PAGE,
     turned_by=arena.raised("two_arguments", by=-1.0),
 )
 def test_disturbed():

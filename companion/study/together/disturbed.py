@@ -1,0 +1,147 @@
+"""What the arenas' networks bear that no training showed them, and what follows for a neuron from all that is measured.
+
+Two arenas have it: the perceptron on digits and the convolutions on photographs.
+"""
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import Any
+
+from companion.study import results
+from companion.study.together.figures import LABELS, Advice, Column, Verdict, advice, finished
+
+__all__ = ["advised", "attackable", "disturbed", "mean_over", "trained_again"]
+
+_NOISE, _SHIFT = "accuracy_std_", "accuracy_mean_"
+
+# An attack of four times the size should leave nothing; where it leaves some, the attack does not work.
+_LEFT_BY_A_WORKING_ATTACK = 0.01
+
+
+def mean_over(rows: Iterable[Mapping[str, Any]], beginning: str) -> list[dict[str, Any]]:
+    """Return rows with one key more, "mean": the mean over all keys that begin so.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        Of a result.
+    beginning : str
+        Of the keys.
+
+    Returns
+    -------
+    list of dict
+        As many rows.
+
+    Raises
+    ------
+    ValueError
+        If a row has fewer than two such keys: a mean of one says nothing else.
+
+    Examples
+    --------
+    >>> mean_over([{"accuracy_std_0.1": 0.5, "accuracy_std_0.2": 0.25}], "accuracy_std_")[0]["mean"]
+    0.375
+    """
+    found = []
+    for row in rows:
+        values = [value for key, value in row.items() if key.startswith(beginning)]
+        if len(values) < 2:
+            raise ValueError(f"rows must have several keys that begin with {beginning}, got one with {len(values)}")
+        found.append({**row, "mean": fmean(values)})
+    return found
+
+
+def _of_digits(rows: list[dict[str, Any]]) -> dict[str, Column]:
+    return {
+        "noise": Column("noise\n(five widths), points", mean_over(rows, _NOISE), "mean"),
+        "shift": Column("shift of all pixels\n(six amounts), points", mean_over(rows, _SHIFT), "mean"),
+        "calibration": Column("calibration error\n(less is right), points", rows, "calibration_error", lower=True),
+    }
+
+
+def attackable() -> dict[str, float]:
+    """Return the share of photographs that an attack of four times the size leaves right, by neuron; GELU's first.
+
+    Examples
+    --------
+    >>> next(iter(attackable()))
+    'gelu'
+    """
+    rows = results.load("together-conv")["rows"]
+    names = dict.fromkeys(["gelu", *(row["neuron"] for row in rows)])
+    return {name: fmean(row["accuracy_attacked_8"] for row in rows if row["neuron"] == name) for name in names}
+
+
+def disturbed() -> dict[str, dict[str, Column]]:
+    """Return what was measured beside clean accuracy: by arena, and there by a word.
+
+    On photographs neurons are left out of the attack whose networks it does not really attack (`attackable`).
+
+    Examples
+    --------
+    >>> {name: list(columns) for name, columns in disturbed().items()}
+    {'together-mlp': ['noise', 'shift', 'calibration'], 'together-conv': ['noise', 'shift', 'corruptions', 'attack']}
+    """
+    rows, left = results.load("together-conv")["rows"], attackable()
+    attacked = [row for row in rows if left[row["neuron"]] < _LEFT_BY_A_WORKING_ATTACK]
+    of_digits = _of_digits(results.load("together-mlp")["rows"])
+    return {
+        "together-mlp": of_digits,
+        "together-conv": {
+            "noise": Column(of_digits["noise"].title, mean_over(rows, _NOISE), "mean"),
+            "shift": Column(of_digits["shift"].title, mean_over(rows, _SHIFT), "mean"),
+            "corruptions": Column("corruptions\n(fourteen), points", rows, "accuracy_corrupted"),
+            "attack": Column("attack\n(2/255), points", attacked, "accuracy_attacked"),
+        },
+    }
+
+
+def trained_again() -> dict[str, Column]:
+    """Return the columns on digits of the networks that were trained once more, beside pairs of neurons.
+
+    Examples
+    --------
+    >>> list(trained_again())
+    ['accuracy', 'noise', 'shift', 'calibration']
+    """
+    called = {"relu+dac": "dac", "gelu+arr": "arr", "raa+arr": "dnrt"}
+    rows = [
+        {**row, "neuron": name}
+        for row in results.load("together-pairs")["rows"]
+        if (name := called.get(row["neuron"], row["neuron"])) in LABELS
+    ]
+    smallest = finished()["together-mlp"].smallest
+    return {"accuracy": Column("digits", rows, smallest=smallest)} | _of_digits(rows)
+
+
+def advised(*, again: bool = False) -> dict[str, Advice]:
+    """Return what the rule `advice` says of every neuron that met GELU in an arena.
+
+    Parameters
+    ----------
+    again : bool
+        With the verdicts of the networks on digits that were trained once more in place of the first ones.
+
+    Examples
+    --------
+    >>> advised()["la_hardsilu"]
+    'leave it'
+    """
+    second = trained_again() if again else {}
+
+    def verdicts(arena: str, word: str, column: Column) -> dict[str, Verdict]:
+        found = column.verdicts()
+        if arena == "together-mlp" and word in second:
+            found |= second[word].verdicts()
+        return found
+
+    accuracies = {name: verdicts(name, "accuracy", column) for name, column in finished().items()}
+    others = [
+        verdicts(arena, word, column) for arena, columns in disturbed().items() for word, column in columns.items()
+    ]
+    return {
+        name: advice(*([each[name] for each in some if name in each] for some in (accuracies.values(), others)))
+        for name in LABELS
+        if any(name in each for each in accuracies.values())
+    }
