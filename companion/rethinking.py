@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -78,7 +78,15 @@ class Rethought:
         return "\n".join(lines)
 
 
-def rethink(model: nn.Module, neurons: str, example: Example, classes: int | None = None) -> nn.Module:
+def rethink(
+    model: nn.Module,
+    neurons: str,
+    example: Example,
+    classes: int | None = None,
+    *,
+    held: str | Iterable[str] | None = None,
+    weight: float | None = None,
+) -> nn.Module:
     """Return a copy of a network with other neurons.
 
     Parameters
@@ -96,6 +104,11 @@ def rethink(model: nn.Module, neurons: str, example: Example, classes: int | Non
         An input, the shape of one example without the batch, such as (C, H, W), or all arguments.
     classes : int, optional
         How many there are; "arr" and "centre" have to know.
+    held : str or iterable of str, optional
+        The modules whose responses "arr" holds, by names or patterns as in `companion.attach_arr`; by default the
+        activations of all units. In a vision transformer the paper takes the blocks: "blocks.*" in timm's.
+    weight : float, optional
+        λ, by which the loss of "arr" or "centre" is multiplied; by default 1 and 0.003.
 
     Returns
     -------
@@ -107,14 +120,15 @@ def rethink(model: nn.Module, neurons: str, example: Example, classes: int | Non
     ------
     ValueError
         If a name is unknown, the neurons do not go together, one that needs labels has no classes, the network was
-        rethought already, or a neuron finds no place in it. The error gives the reason.
+        rethought already, a neuron finds no place in it, or `held` and `weight` have no loss that they could be about,
+        or two. The error gives the reason.
 
     Notes
     -----
     Widths stay as they are: with neurons of two arguments, DAC or multi-bias the network has more parameters than
     before, as the report says. Units are those activated by ReLU, GELU, SiLU and their relatives, as modules or as
     functions, see `companion.replace_activations`; for two arguments see `companion.to_units`, for DAC
-    `companion.to_dac`, for ARR `companion.attach_arr`, which here listens to all activations of units.
+    `companion.to_dac`, for ARR `companion.attach_arr`.
 
     *What goes together.* One neuron decides what units are activated by, one what gates are, one what connections do;
     what stands before an activation, and losses, may be several. DAC and multi-bias take activations of one number
@@ -141,7 +155,7 @@ def rethink(model: nn.Module, neurons: str, example: Example, classes: int | Non
     >>> new(x).shape, torch.equal(companion.undo(new)(x), model(x))
     (torch.Size([5, 3]), True)
     """
-    chosen = _chosen(neurons)
+    chosen = _told(_chosen(neurons), held, weight)
     if why := _why_not(chosen, classes):
         raise ValueError(f"neurons: got {neurons!r}, but {why}")
     if isinstance(vars(model).get(NAME), Rethought):
@@ -254,6 +268,17 @@ def _chosen(neurons: str) -> list[Neuron]:
     if unknown := [name for name in names if name not in declared()]:
         raise ValueError(f"neurons: got {unknown[0]!r}, allowed are {', '.join(declared())}")
     return [declared()[name] for name in names]
+
+
+def _told(neurons: list[Neuron], held: str | Iterable[str] | None, weight: float | None) -> list[Neuron]:
+    """The neurons, of which a loss knows what it holds and how much it counts."""
+    if held is None and weight is None:
+        return neurons
+    losses = [neuron.name for neuron in neurons if neuron.acts == "loss"]
+    if len(losses) != 1:
+        got = " and ".join(losses) or "none"
+        raise ValueError(f"held, weight: got {held!r} and {weight}, allowed beside one loss; of these there is {got}")
+    return [neuron.holding(held, weight) if neuron.acts == "loss" else neuron for neuron in neurons]
 
 
 def _why_not(neurons: Sequence[Neuron], classes: int | None) -> str:

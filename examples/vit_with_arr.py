@@ -1,4 +1,4 @@
-"""Train a small vision transformer with ARR, which draws the responses of a class together.
+"""Train a small vision transformer with ReLU and ARR, which draws the responses of a class together.
 
 python examples/vit_with_arr.py                      CIFAR-10, which is downloaded once
 python examples/vit_with_arr.py --neurons raa+arr    DNRT, or whatever companion.rethink knows
@@ -18,7 +18,7 @@ from companion.study import datasets, training
 def main() -> None:
     """Print the accuracy on the test images after every epoch."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--neurons", default="arr")
+    parser.add_argument("--neurons", default="relu+arr")
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--smoke", action="store_true")
     arguments = parser.parse_args()
@@ -30,7 +30,9 @@ def main() -> None:
     channels, size, _ = data.train.inputs.shape[1:]
     sizes = {"img_size": size, "patch_size": max(2, size // 8), "depth": 2 if arguments.smoke else 6}
     vit = timm.create_model("vit_tiny_patch16_224", in_chans=channels, num_classes=data.num_classes, **sizes)
-    model = companion.rethink(vit.to(device), arguments.neurons, (channels, size, size), data.num_classes)
+    # ARR as the paper has it in transformers: on the class token behind every block, with the weight 10
+    held = {"held": "blocks.*", "weight": 10.0} if "arr" in arguments.neurons.split("+") else {}
+    model = companion.rethink(vit.to(device), arguments.neurons, (channels, size, size), data.num_classes, **held)
     print(model.rethought)
 
     groups = companion.parameter_groups(model, 0.05, model.rethought.decay)

@@ -154,6 +154,36 @@ def test_the_losses_of_several_neurons_add_up() -> None:
     assert companion.extra_loss(companion.rethink(SmallNet(), "relu", (2, 4, 4)), target) == 0
 
 
+def test_a_loss_holds_what_it_is_told_and_counts_as_much_as_it_is_told() -> None:
+    torch.manual_seed(0)
+    model, x = vit()
+    new = companion.rethink(model, "relu+arr", x, CLASSES, held="blocks.*", weight=10.0)
+    by_hand = companion.rethink(model, "relu", x)
+    companion.attach_arr(by_hand, "blocks.*", CLASSES, x, weight=10.0)
+    new.train()(x), by_hand.train()(x)
+    target = torch.tensor([0, 1])
+    assert companion.extra_loss(new, target) == by_hand.arr.loss(target)
+    assert "weight=10.0, layers=['blocks.0', 'blocks.1']" in str(new.rethought)
+    light = companion.rethink(SmallNet(), "arr", (2, 4, 4), CLASSES, weight=0.5)
+    assert "weight=0.5, layers=['act'" in str(light.rethought)
+    assert companion.rethink(SmallNet(), "centre", (2, 4, 4), CLASSES, weight=0.5).centre.weight == 0.5
+
+
+@pytest.mark.parametrize(
+    ("neurons", "options", "words"),
+    [
+        ("relu", {"weight": 2.0}, "held, weight: got None and 2.0, allowed beside one loss; of these there is none"),
+        ("arr+centre", {"held": "act"}, "beside one loss; of these there is arr and centre"),
+        ("centre", {"held": "act"}, "held: got 'act', allowed is None: centre loss has its own place"),
+        ("arr", {"held": "blocks.*"}, "'arr' cannot enter this SmallNet"),
+        ("arr", {"weight": -1.0}, "'arr' cannot enter this SmallNet"),
+    ],
+)
+def test_what_a_loss_cannot_hold_is_refused(neurons: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        companion.rethink(SmallNet(), neurons, (2, 4, 4), CLASSES, **options)
+
+
 def test_the_report_says_what_stands_where_and_what_it_costs() -> None:
     report = companion.rethink(SmallNet(), "arr+geglu", (2, 4, 4), CLASSES).rethought
     before, after = sum(p.numel() for p in SmallNet().parameters()), report.entered[-1].parameters[1]

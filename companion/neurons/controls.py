@@ -19,7 +19,7 @@ from companion.baselines import (
     normalisation,
 )
 from companion.neurons.centre import attach_centre, detach_centre
-from companion.neurons.declaration import Neuron, Replacing, Widening, preceding
+from companion.neurons.declaration import Holding, Neuron, Replacing, Widening, preceding
 from companion.rehearsal import Example
 
 __all__ = ["NEURONS", "activations"]
@@ -28,10 +28,8 @@ __all__ = ["NEURONS", "activations"]
 _CENTRE_WEIGHT = 0.003
 
 
-def _enter_centre(model: nn.Module, example: Example, classes: int | None) -> nn.Module:
-    assert classes is not None
-    attach_centre(model, example, classes, _CENTRE_WEIGHT)
-    return model
+def _attach_centre(model: nn.Module, example: Example, classes: int, _: object, weight: float) -> object:
+    return attach_centre(model, example, classes, weight)
 
 
 def _centre_loss(model: nn.Module, target: Tensor) -> Tensor:
@@ -57,7 +55,7 @@ NEURONS = (
         "centre",
         "centre loss",
         "loss",
-        _enter_centre,
+        Holding(_attach_centre, weight=_CENTRE_WEIGHT, movable=False),
         leave=detach_centre,
         loss=_centre_loss,
         needs_labels=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from torch import Tensor, nn
@@ -19,7 +19,18 @@ from companion.surgery.functions import Called
 from companion.surgery.places import copied
 from companion.surgery.rules import rule_of
 
-__all__ = ["Acts", "Enter", "Neuron", "Replacing", "Widening", "declared", "of_module", "preceding", "units_of"]
+__all__ = [
+    "Acts",
+    "Enter",
+    "Holding",
+    "Neuron",
+    "Replacing",
+    "Widening",
+    "declared",
+    "of_module",
+    "preceding",
+    "units_of",
+]
 
 #: Where a neuron acts, in the order in which those of a composition enter.
 Acts: TypeAlias = Literal["unit", "gate", "before", "connection", "loss"]
@@ -109,6 +120,32 @@ class Neuron:
             return rule.make(**{name: told[name] for name in rule.wants})
 
         return place
+
+    def holding(self, held: str | Iterable[str] | None = None, weight: float | None = None) -> Neuron:
+        """Return a loss that holds something else, or with another weight.
+
+        Parameters
+        ----------
+        held : str, iterable of str, optional
+            As in `Holding`; None: what it holds of itself.
+        weight : float, optional
+            λ; None: its own.
+
+        Raises
+        ------
+        ValueError
+            If it cannot hold anything else.
+
+        Examples
+        --------
+        >>> declared()["arr"].holding("blocks.*", weight=10.0).enter.weight
+        10.0
+        """
+        assert isinstance(self.enter, Holding)
+        if held is not None and not self.enter.movable:
+            raise ValueError(f"held: got {held!r}, allowed is None: {self.title} has its own place in a network")
+        enter = self.enter if held is None else replace(self.enter, held=held)
+        return replace(self, enter=enter if weight is None else replace(enter, weight=weight))
 
 
 @functools.cache
@@ -202,6 +239,34 @@ class Widening(Replacing):
     def __call__(self, model: nn.Module, example: Example, classes: int | None) -> nn.Module:
         """Let it enter."""
         return to_units(model, self.begin(), example, inplace=True)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """How a loss enters that holds responses of a network to their class.
+
+    Parameters
+    ----------
+    attach : callable
+        Takes the network, an example, the number of classes, the names of what is held and the weight.
+    held : str, iterable of str, optional
+        Names of modules, or patterns, as in `companion.attach_arr`. None: what the loss holds of itself.
+    weight : float
+        λ.
+    movable : bool
+        Whether it can hold anything else.
+    """
+
+    attach: Callable[[nn.Module, Example, int, str | Iterable[str] | None, float], object]
+    held: str | Iterable[str] | None = None
+    weight: float = 1.0
+    movable: bool = True
+
+    def __call__(self, model: nn.Module, example: Example, classes: int | None) -> nn.Module:
+        """Let it enter."""
+        assert classes is not None
+        self.attach(model, example, classes, self.held, self.weight)
+        return model
 
 
 def preceding(make: Callable[[int, int], nn.Module]) -> Enter:

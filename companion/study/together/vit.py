@@ -37,9 +37,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from companion.dnrt.attachment import attach_arr
 from companion.neurons import declared
-from companion.rehearsal import Example
 from companion.study.datasets import random_crop_and_mirror
 from companion.study.experiments import Experiment, Job, Row
 from companion.study.experiments.classification import Fitted, settings_of, validation_accuracy
@@ -59,15 +57,9 @@ SMALLEST_DIFFERENCE = 0.01
 _WEIGHT = 10.0
 
 
-def _hold_blocks(model: nn.Module, example: Example, classes: int | None) -> nn.Module:
-    assert classes is not None
-    attach_arr(model, "blocks.*", classes, example, weight=_WEIGHT)
-    return model
-
-
 def _held(neuron: Neuron) -> Neuron:
     """A neuron with ARR, as the paper has ARR in transformers."""
-    return replace(neuron, then=(replace(declared()["arr"], enter=_hold_blocks),))
+    return replace(neuron, then=(declared()["arr"].holding("blocks.*", _WEIGHT),))
 
 
 NEURONS: dict[str, Neuron] = {
