@@ -177,21 +177,18 @@ def table(claims: Iterable[Claim]) -> str:
     Returns
     -------
     str
-        Markdown with the columns Claim, Verdict, Evidence; a verdict says what it rests on and links to its row in the
-        appendix.
+        Markdown with a column for the claim and one for the verdict, which says what it rests on and links to its row
+        in the appendix, where the evidence is.
 
     Examples
     --------
     >>> print(table(get("apa-silu")).splitlines()[0])
-    | Claim | Verdict | Evidence |
+    | The paper says | We find |
     """
-    lines = ["| Claim | Verdict | Evidence |", "| --- | --- | --- |"]
+    lines = ["| The paper says | We find |", "| --- | --- |"]
     for claim in claims:
-        # what could have been found explains why nothing was
-        power = claim.power if claim.status in ("not seen", "not decided") else ""
-        evidence = " ".join(filter(None, (claim.evidence, power, claim.decided_by)))
         verdict = f"<a href='../appendix/claims.html#{claim.id}'>**{claim.status}**</a> ({claim.rests_on})"
-        lines.append(f"| {_escaped(claim.claim)} ({_escaped(claim.source)}) | {verdict} | {_escaped(evidence)} |")
+        lines.append(f"| {_escaped(claim.claim)} ({_escaped(claim.source)}) | {verdict} |")
     return "\n".join(lines)
 
 

@@ -91,7 +91,7 @@ def test_a_published_table_is_rectangular_and_names_its_rows_once(name):
 def test_a_chapter_shows_rows_of_the_ledger():
     [silu] = claims.get("apa-silu")
     head, rule, row = claims.table([silu]).splitlines()
-    assert (head, rule) == ("| Claim | Verdict | Evidence |", "| --- | --- | --- |")
+    assert (head, rule) == ("| The paper says | We find |", "| --- | --- |")
     assert row.startswith("| At κ = λ = 1 AGLU is SiLU.")
     assert f"| <a href='../appendix/claims.html#apa-silu'>**{silu.status}**</a> ({silu.rests_on}) |" in row
     with pytest.raises(KeyError, match="ids: apa-never not in the ledger"):
@@ -99,7 +99,7 @@ def test_a_chapter_shows_rows_of_the_ledger():
 
 
 def test_special_characters_of_a_row_are_no_markdown():
-    row = replace(claims.ledger("apa")[0], evidence="a|b * c_d $5 <b> -3 x-2.")
+    row = replace(claims.ledger("apa")[0], claim="a|b * c_d $5 <b> -3 x-2.")
     assert r"a\|b \* c\_d \$5 &lt;b&gt; −3 x-2." in claims.table([row])
 
 

@@ -99,7 +99,7 @@ def _text(point: Sequence[float]) -> str:
     return " ".join(f"{each:.2f}" for each in point)
 
 
-def _drawing(heights: Tensor, turn: float, tilt: float, alt: str, above: str = "") -> str:
+def _drawing(heights: Tensor, turn: float, tilt: float, alt: str, above: str = "", letter: str = "x") -> str:
     """The surface as faces, its floor, and what is drawn above it. As `_MESH` has it."""
     n = len(heights)
     z = heights.double().tolist()
@@ -117,7 +117,7 @@ def _drawing(heights: Tensor, turn: float, tilt: float, alt: str, above: str = "
     floor = [_place(a, b, _FLOOR, turn, tilt) for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
     ends = [_place(a, b, _FLOOR, turn, tilt) for a, b in ((1.13, 0), (0, 1.13))]
     axes = "".join(
-        f'<text class="axis{k}" x="{x:.2f}" y="{y:.2f}" text-anchor="middle">x{"₁₂"[k - 1]}</text>'
+        f'<text class="axis{k}" x="{x:.2f}" y="{y:.2f}" text-anchor="middle">{letter}{"₁₂"[k - 1]}</text>'
         for k, (x, y) in enumerate(ends, 1)
     )
     return f"""\
@@ -242,7 +242,7 @@ def learned_surface(
         "neuron-learned",
         "Choose a moment, turn and tilt the surface",
         [
-            _drawing(heights[-1], turn, tilt, alt, _dots(at[-1], turn, tilt) if at else ""),
+            _drawing(heights[-1], turn, tilt, alt, _dots(at[-1], turn, tilt) if at else "", letter="z"),
             legend(*_SIGNS, *(_KINDS if at else ())),
             sliders(rows),
         ],

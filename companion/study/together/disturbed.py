@@ -56,7 +56,7 @@ def _of_digits(rows: list[dict[str, Any]]) -> dict[str, Column]:
     return {
         "noise": Column("noise\n(five widths), points", mean_over(rows, _NOISE), "mean"),
         "shift": Column("shift of all pixels\n(six amounts), points", mean_over(rows, _SHIFT), "mean"),
-        "calibration": Column("calibration error\n(less is right), points", rows, "calibration_error", lower=True),
+        "calibration": Column("calibration error\n(axis reversed), points", rows, "calibration_error", lower=True),
     }
 
 

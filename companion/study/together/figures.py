@@ -278,6 +278,7 @@ def differences(columns: Sequence[Compared], labels: Mapping[str, str]) -> Figur
     signs: list[Any] = [
         Line2D([], [], color=_COLOURS[name], marker=_MARKERS[name], linestyle="-", markersize=5, label=words)
         for name, words in WORDS.items()
+        if name != "same" or any(column.smallest for column in columns)
     ]
     signs.append(Patch(color=COLOURS[4], alpha=0.2, label="true differences that fewer than 4 of 5 runs find"))
     if any(column.smallest for column in columns):
@@ -289,7 +290,7 @@ def differences(columns: Sequence[Compared], labels: Mapping[str, str]) -> Figur
 def _draw(axis: Any, column: Compared, names: list[str]) -> None:
     found = column.comparisons()
     axis.axvline(0, color="#010203", linewidth=0.8, linestyle="-")
-    for end in (-column.smallest, column.smallest):
+    for end in (-column.smallest, column.smallest) if column.smallest else ():
         axis.axvline(end * column.unit, color="#010203", linewidth=1.2, linestyle=":")
     for place, name in enumerate(names):
         if name not in found:
