@@ -135,7 +135,7 @@ def test_a_network_learns(monkeypatch):
 
 def test_tuning_is_a_third_of_the_epochs_and_validates():
     presets = get("together-vit").presets
-    for preset in ("laptop", "full"):
+    for preset in ("laptop", "long", "full"):
         assert presets[preset]["tuning"]["epochs"] == presets[preset]["epochs"] // 3
     splits = vit.fit(job_of("smoke", "gelu", stage="tuning")).splits
     assert (len(splits.train), len(splits.validation)) == (200, 270)
@@ -144,6 +144,7 @@ def test_tuning_is_a_third_of_the_epochs_and_validates():
 def test_the_presets_differ_in_size_alone():
     found = differing("together-vit")
     assert found["pilot"] == {"seeds", "competitors"}
+    assert found["long"] == {"tuning", "epochs", "learning_rates", "seeds", "competitors"}
     assert found["full"] == {
         *("train_size", "tuning", "width", "depth", "heads", "epochs", "seeds", "precision", "compiled", "device"),
     }
