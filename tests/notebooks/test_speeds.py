@@ -22,7 +22,7 @@ ELSEWHERE = (
     "operator that is faster than the published one, also eager, in {glue:text}`shorter` of",
     "times as long as the formula as on paper",
     "times as long as that layer eager",
-    "times as long as a usual layer's, eager",
+    "times as long as a usual layer eager",
     "times as long as the published formula eager",
     "times as long as the package compiled",
     "times as long as Eq. 13 operation by operation",
