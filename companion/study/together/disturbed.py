@@ -1,6 +1,6 @@
 """What the arenas' networks bear that no training showed them, and what follows for a neuron from all that is measured.
 
-Two arenas have it: the perceptron on digits and the convolutions on photographs.
+Three arenas have it: the perceptron on digits, the convolutions on photographs, and the transformer.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,11 +52,11 @@ def mean_over(rows: Iterable[Mapping[str, Any]], beginning: str) -> list[dict[st
     return found
 
 
-def _of_digits(rows: list[dict[str, Any]]) -> dict[str, Column]:
+def _unlike_the_training(rows: list[dict[str, Any]]) -> dict[str, Column]:
     return {
         "noise": Column("noise\n(five widths), points", mean_over(rows, _NOISE), "mean"),
         "shift": Column("shift of all pixels\n(six amounts), points", mean_over(rows, _SHIFT), "mean"),
-        "calibration": Column("calibration error\n(axis reversed), points", rows, "calibration_error", lower=True),
+        "calibration": Column("calibration, GELU's\nerror less this, points", rows, "calibration_error", lower=True),
     }
 
 
@@ -80,12 +80,15 @@ def disturbed() -> dict[str, dict[str, Column]]:
 
     Examples
     --------
-    >>> {name: list(columns) for name, columns in disturbed().items()}
-    {'together-mlp': ['noise', 'shift', 'calibration'], 'together-conv': ['noise', 'shift', 'corruptions', 'attack']}
+    >>> {name: list(columns) for name, columns in disturbed().items()}  # doctest: +NORMALIZE_WHITESPACE
+    {'together-mlp': ['noise', 'shift', 'calibration'], 'together-conv': ['noise', 'shift', 'corruptions', 'attack'],
+     'together-vit': ['noise', 'shift', 'calibration']}
     """
     rows, left = results.load("together-conv")["rows"], attackable()
     attacked = [row for row in rows if left[row["neuron"]] < _LEFT_BY_A_WORKING_ATTACK]
-    of_digits = _of_digits(results.load("together-mlp")["rows"])
+    of_digits, of_transformers = (
+        _unlike_the_training(results.load(name)["rows"]) for name in ("together-mlp", "together-vit")
+    )
     return {
         "together-mlp": of_digits,
         "together-conv": {
@@ -94,6 +97,7 @@ def disturbed() -> dict[str, dict[str, Column]]:
             "corruptions": Column("corruptions\n(fourteen), points", rows, "accuracy_corrupted"),
             "attack": Column("attack\n(2/255), points", attacked, "accuracy_attacked"),
         },
+        "together-vit": of_transformers,
     }
 
 
@@ -112,7 +116,7 @@ def trained_again() -> dict[str, Column]:
         if (name := called.get(row["neuron"], row["neuron"])) in LABELS
     ]
     smallest = finished()["together-mlp"].smallest
-    return {"accuracy": Column("digits", rows, smallest=smallest)} | _of_digits(rows)
+    return {"accuracy": Column("digits", rows, smallest=smallest)} | _unlike_the_training(rows)
 
 
 def advised(*, again: bool = False) -> dict[str, Advice]:
