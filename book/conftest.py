@@ -6,14 +6,16 @@ import os
 from typing import Any
 
 import pytest
+from nbval import kernel
 
-from book._tools.execute import ENVIRONMENT
+from book._tools.execute import ENVIRONMENT, patiently
 from book._tools.outputs import Tolerance, settled
 
 
 def pytest_configure() -> None:
     """The kernels that nbval starts see what those of book._tools.execute see."""
     os.environ.update(ENVIRONMENT)
+    kernel.start_new_kernel = patiently(kernel.start_new_kernel)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

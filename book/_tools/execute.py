@@ -6,8 +6,12 @@ What is written depends on the code alone: no GPU, one thread, no times, no vers
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import nbformat
 from nbclient import NotebookClient
@@ -16,6 +20,8 @@ from nbformat import NotebookNode
 from book._tools.outputs import Tolerance, settled
 from book._tools.places import ROOT, notebooks
 from companion.files import write_atomically
+
+T = TypeVar("T")
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 LANGUAGE = {"name": "python", "version": "3"}
@@ -28,6 +34,29 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
+
+
+def patiently(start: Callable[..., T], attempts: int = 3) -> Callable[..., T]:
+    """Return a function that starts a kernel once more where the last one died before it answered.
+
+    A kernel is told its ports before it binds them. Of two that start at the same moment one may find a port taken.
+
+    Parameters
+    ----------
+    start
+        Starts a kernel, or raises RuntimeError.
+    attempts
+        How often it may be called.
+    """
+
+    @functools.wraps(start)
+    def started(*args: Any, **options: Any) -> T:
+        for _ in range(attempts - 1):
+            with contextlib.suppress(RuntimeError):
+                return start(*args, **options)
+        return start(*args, **options)
+
+    return started
 
 
 def execute(path: Path, timeout: int = 600) -> None:

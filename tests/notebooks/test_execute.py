@@ -6,9 +6,11 @@ import nbformat
 import pytest
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbval import kernel
 
+from book import conftest
 from book._tools import gate
-from book._tools.execute import execute
+from book._tools.execute import execute, patiently
 
 CHAPTER = """\
 from companion.study import plotting
@@ -58,3 +60,30 @@ def test_a_failing_cell_is_an_error_and_leaves_the_file_alone(tmp_path):
         execute(path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("deaths", "calls"), [(0, 1), (2, 3), (3, 3)])
+def test_a_kernel_that_dies_as_it_starts_is_started_again_and_not_for_ever(deaths, calls):
+    asked = []
+
+    def start(name):
+        asked.append(name)
+        if len(asked) <= deaths:
+            raise RuntimeError("Kernel died before replying")
+        return f"{name} runs"
+
+    if deaths < 3:
+        assert patiently(start)(name="python3") == "python3 runs"
+    else:
+        with pytest.raises(RuntimeError, match="Kernel died"):
+            patiently(start)(name="python3")
+    assert asked == ["python3"] * calls
+
+
+def test_nbval_starts_kernels_so(monkeypatch):
+    before = kernel.start_new_kernel
+    monkeypatch.setattr(kernel, "start_new_kernel", before)
+    monkeypatch.setattr(conftest, "ENVIRONMENT", {})
+    conftest.pytest_configure()
+    assert kernel.start_new_kernel.__wrapped__ is before
+    assert kernel.RunningKernel.__init__.__globals__["start_new_kernel"] is kernel.start_new_kernel
