@@ -53,6 +53,16 @@ def test_a_point_an_interval_and_what_could_be_seen_of_each_neuron_that_was_comp
     assert [text.get_text() for text in axis.get_yticklabels()] == list(labels.values())
 
 
+@pytest.mark.parametrize("smallest", [0.0, 0.01])
+def test_what_matters_is_drawn_where_it_was_written_down(smallest: float) -> None:
+    figure = differences([column(smallest=smallest)], {"lower": "lower"})
+    dotted = [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]
+    words = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert len(dotted) == (2 if smallest else 0)
+    assert ({"no difference that matters", "the difference that matters"} <= words) is bool(smallest)
+    assert ("no difference that matters" in words) is bool(smallest)
+
+
 def test_a_mean_over_conditions_is_of_the_same_conditions_for_all() -> None:
     rows = [{"neuron": n, "seed": 0, "place": p, "loss": p + (n == "b")} for n in "ab" for p in (1.0, 2.0)]
     assert averaged(rows, "loss") == [
