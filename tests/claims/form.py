@@ -500,10 +500,10 @@ class Run:
         Returns
         -------
         Verdict
-            "holds" where every comparison is for the claim. More for it than against it: "holds in part". Else, where
-            some are against it or it is ruled out in most: "does not hold". Else "not decided". A run that is not the
-            paper's neither confirms nor refutes: it is "seen", "seen in part", "not seen", or "opposite" where most
-            comparisons are against it.
+            "holds" where every comparison is for the claim. At least as many for it as against it: "holds in part".
+            Else, where some are against it or it is ruled out in most: "does not hold". Else "not decided". A run that
+            is not the paper's neither confirms nor refutes: it is "seen", "seen in part", "not seen", or "opposite"
+            where most comparisons are against it.
         """
         if not outcomes:
             raise ValueError("outcomes is empty; a claim is judged by at least one comparison")
@@ -515,7 +515,7 @@ class Run:
             status = "holds" if exact else "seen"
         elif 2 * against > of:
             status = "does not hold" if exact else "opposite"
-        elif shown > against:
+        elif shown and shown >= against:
             status = "holds in part" if exact else "seen in part"
         elif against or 2 * out > of:
             status = "does not hold" if exact else "not seen"

@@ -286,7 +286,10 @@ def test_focused():
     "ARR, a loss that pulls responses to their class's mean, alleviates overfitting, and so raises accuracy, where "
     "images are hardly augmented.",
     "Section 4.2, Appendix A.6, Fig. 5",
-    turned_by=both(shifted("dnrt-overfitting", "gelu"), shifted("dnrt-overfitting", "raa")),
+    turned_by=both(
+        *(shifted("dnrt-overfitting", without) for without in ("gelu", "raa")),
+        shifted("dnrt-overfitting", "dnrt", "loss_rise"),
+    ),
 )
 def test_overfitting():
     if (run := run_of("dnrt-overfitting")) is None:
@@ -349,7 +352,7 @@ def sensitivity(run):
     "more parameters.",
     "Appendix A.1, Table 8",
     turned_by=both(
-        shifted("dnrt-versions", "raa"), shifted("dnrt-ablation", "raa"), shifted("dnrt-overfitting", "raa")
+        *(shifted(f"dnrt-{name}", "raa") for name in ("versions", "ablation", "overfitting")), arena.raised("raa")
     ),
 )
 def test_mechanism():
@@ -361,13 +364,14 @@ def test_mechanism():
     pair = [("raa", "gelu")]
     in_transformers = [each for run in transformers if run for each in of_errors(run, pair, [over_gelu()])]
     alone = of_errors(perceptron, [*pair, ("raa", "extra gelu")], [over_gelu(), over_layer])
-    met, photographs = (
-        arena.of_errors("raa", ["gelu"], [over_gelu()], name) for name in (arena.NAME, arena.PHOTOGRAPHS)
+    met, photographs, third = (
+        arena.of_errors("raa", ["gelu"], [over_gelu()], name)
+        for name in (arena.NAME, arena.PHOTOGRAPHS, arena.TRANSFORMER)
     )
     return perceptron.judge_effects(
-        f"Of GELU's errors RAA removes (negative: adds) {listed(in_transformers)} % in small ViTs, "
-        f"{listed([*alone[:1], *met])} in perceptrons, {listed(photographs)} on photographs.",
-        [*in_transformers, *alone, *met, *photographs],
+        f"Of GELU's errors RAA removes (negative: adds) {listed([*in_transformers, *third])} % in small ViTs, "
+        f"{listed([*alone[:1], *met])} in perceptrons, {listed(photographs)} in convolutions.",
+        [*in_transformers, *third, *alone, *met, *photographs],
         "% of the errors",
     )
 
@@ -482,20 +486,17 @@ def test_parts():
         errors = 1 - fmean(accuracies_of["gelu+arr"].values())
         [both_over_arr] = family({"dnrt": (accuracies_of["dnrt"], accuracies_of["gelu+arr"])})
         effects.append(effect(both_over_arr, claimed[3], scale=100 / errors))
-    for name in (arena.NAME, arena.PHOTOGRAPHS):
+    for name in (arena.TRANSFORMER, arena.NAME, arena.PHOTOGRAPHS):
         for neuron, other, size in zip(
             ("raa", "arr", "dnrt", "dnrt"), ("gelu", "gelu", "raa", "arr"), claimed, strict=True
         ):
             effects += arena.of_errors(neuron, [other], [size], name)
     raa, arr, _, raa_over = (means(effects[at::4]) for at in range(4))
-    met = [
-        arena.of_errors(neuron, [other], [claimed[at]], arena.TRANSFORMER)[0]
-        for neuron, other, at in (("arr", "gelu", 1), ("relu_arr", "relu", 1), ("dnrt", "arr", 3))
-    ]
+    relu = arena.of_errors("relu_arr", ["relu"], [claimed[1]], arena.TRANSFORMER)
     return run.judge_effects(
-        f"RAA removes {raa} % of GELU's errors (two ViTs, digits, photographs), ARR {arr}; RAA {raa_over} of ARR's; in "
-        f"a third ViT ARR {means(met[:1])}, RAA {means(met[2:])} of ARR's.",
-        [*effects, *met],
+        f"RAA removes {raa} % of GELU's errors (three ViTs, perceptron, convolutions), ARR {arr}; RAA {raa_over} with "
+        f"ARR; ARR {means(relu)} of ReLU's (third ViT).",
+        [*effects, *relu],
         "% of the errors",
     )
 
