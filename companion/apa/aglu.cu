@@ -86,7 +86,7 @@ __device__ __forceinline__ Curve curve<float>(float z, const Parameters& c) {
     const float rest = cut == x ? fmaf(z, c.scale_rest, fmaf(z, c.scale, -x)) : 0.0f;
     v.root_E = accurate_exp2(cut, rest);
     v.t = v.root_E * v.root_E * c.lam;
-    // ln(1+t), or its asymptote ln lam - a where E was cut
+    // ln(1+t), or its asymptote ln lam - kappa z where E was cut
     v.log_u = fmaxf(accurate_log1p(v.t), fmaf(-c.kappa, z, c.log_lam));
     v.root_eta = approx_exp2_ftz(v.log_u * c.exponent);
     return v;
