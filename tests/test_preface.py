@@ -184,8 +184,8 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     "And side by side, with rivals of theirs, in networks with equally many parameters, tuned alike:",
     "In the perceptron on digits none of the 16 others is clearly more accurate than GELU, and 7 are clearly less.",
     "In two networks on graphs none of 7 is, and 1 is clearly less.",
-    "In convolutions on photographs none of 8 is ahead, and 5 are behind, by 0.6 to 2.3 points; in a small transformer, "
-    "trained for twelve epochs, all 6 are "
+    "In convolutions on photographs none of 8 is ahead, and 5 are behind, by 0.6 to 2.3 points; in a small "
+    "transformer, trained for twelve epochs, all 6 are "
     "ahead, ReLU by 4.0 points, and by 9.9 with ARR.",
     "What to make of it, neuron by neuron, is the next page: {doc}`together/which-neuron`.",
     "Two of them at once, five pairs in the perceptron: none is better than the better of its two "
