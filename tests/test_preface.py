@@ -153,8 +153,8 @@ def test_the_threshold_added_little_and_its_loss_some_points() -> None:
 @says(
     "5. {doc}`Two arguments <mechanisms/multi-argument>`.",
     "One such unit learns XOR, and so does one with a single sum and a learned curve.",
-    "In three small tests, each with or without normalisation, whichever is better, two arguments led plain ReLU by "
-    "3.0 to 8.1 points, but normalised ReLU in only one; in none was it ahead of one learned argument.",
+    "In three small tests two arguments, normalised where that helps, led plain ReLU by 3.0 to 8.1 points, but "
+    "normalised ReLU in only one, and one learned argument in none.",
 )
 def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     leads = []
