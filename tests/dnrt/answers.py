@@ -27,6 +27,22 @@ def means_by_a_loop(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tenso
     return means
 
 
+def met_by_a_loop(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
+    means, met = means.clone(), torch.empty_like(x)
+    for i, k in enumerate(target):
+        met[i] = means[k]
+        means[k] += m * (x[i] - means[k])
+    return met
+
+
+def met_by_one_product(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
+    earlier = (target[:, None] == target).tril(-1)
+    q = earlier.sum(1)
+    keep = x.new_tensor(1 - m)
+    weights = torch.where(earlier, m * keep ** (q[:, None] - q - 1).clamp(min=0), 0)
+    return keep ** q[:, None] * means[target] + weights @ x
+
+
 def means_by_the_module(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
     arr = ARR(len(means), means.shape[1], momentum=m, init="zero")
     arr.mean.copy_(means)
@@ -83,6 +99,9 @@ RIGHT: dict[str, list[Any]] = {
             torch.einsum("nd,nd,nd->n", g, x, torch.exp(-((x + c[:, None]) ** 2) / 2)) / math.sqrt(2 * math.pi)
         )
     ],
+    "arr-kernel-1": [30, 30.0],
+    "arr-kernel-2": [0.081, torch.tensor(0.081)],
+    "arr-kernel-3": [met_by_a_loop, met_by_one_product],
 }
 
 #: Wrong answers, and what is said of each.
@@ -197,6 +216,7 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
 
 #: Likely small numbers that have words of their own.
 SMALL: dict[str, tuple[float, ...]] = {
+    "arr-kernel-1": (3, 10, 256, 738, 768),
     "dnrt-kernel-1": (1, 2, 6, 8, 12, 16, 28, 32, 1536, 3072),
     "dnrt-kernel-2": (1, 2, 4, 6, 8, 12, 24, 32, 96),
 }

@@ -438,4 +438,102 @@ ON_THE_THIRD_PAGE = (
     ),
 )
 
-EXERCISES = ON_THE_FIRST_PAGE + ON_THE_SECOND_PAGE + ON_THE_THIRD_PAGE
+# --- page arr-kernel --------------------------------------------------------------------------------------------------
+
+#: Classes in the batch, samples, and blocks a sample.
+CLASSES, SAMPLES, STRIPS = 10, 256, 3
+
+MOMENTUM = 0.1
+
+
+def working_blocks() -> int:
+    """Those of ARR's forward launch that follow a class."""
+    return CLASSES * STRIPS
+
+
+def first_of_four() -> float:
+    """The weight of the first sample of a class in the mean that the fourth one meets."""
+    unit = torch.eye(4, dtype=torch.float64)
+    return met(unit.new_zeros(1, 4), unit, torch.zeros(4, dtype=torch.int64), MOMENTUM)[3, 0].item()
+
+
+def met(means: Tensor, x: Tensor, target: Tensor, m: float) -> Tensor:
+    """The mean that each sample meets, (N, d), if the batch is followed in its order."""
+    return follow(x, target, means, torch.ones(len(means), dtype=torch.bool), m, from_first=False).before
+
+
+def _product(
+    means: Tensor,
+    x: Tensor,
+    target: Tensor,
+    m: float,
+    *,
+    by_place: bool = False,
+    all_classes: bool = False,
+    exponent: int = -1,
+    shrink: bool = True,
+) -> Tensor:
+    """The same as one product, with a mistake in it where one is asked for."""
+    same = torch.ones(len(x), len(x), dtype=torch.bool) if all_classes else target[:, None] == target
+    counts = same.tril(-1)
+    rank = torch.arange(len(x)) if by_place else counts.sum(1)
+    keep = x.new_tensor(1 - m)
+    weights = torch.where(counts, m * keep ** (rank[:, None] - rank + exponent).clamp(min=0), 0)
+    return (keep ** counts.sum(1)[:, None] if shrink else 1) * means[target] + weights @ x
+
+
+ON_THE_FOURTH_PAGE = (
+    Exercise(
+        "arr-kernel-1",
+        working_blocks,
+        mistakes={
+            "Those are all that are launched; the blocks of most samples end at once.": lambda: SAMPLES * STRIPS,
+            "Those are the ones that end at once.": lambda: (SAMPLES - CLASSES) * STRIPS,
+            "Each class has a block for every strip of columns.": lambda: CLASSES,
+            "Those are the samples. Most of them do not lead their class.": lambda: SAMPLES,
+            "Those are the blocks of one class.": lambda: STRIPS,
+        },
+    ),
+    Exercise(
+        "arr-kernel-2",
+        first_of_four,
+        mistakes={
+            "That is its weight in the mean that the fourth one leaves.": lambda: MOMENTUM * (1 - MOMENTUM) ** 3,
+            "That is what is left of the mean from before the batch.": lambda: (1 - MOMENTUM) ** 3,
+            "So much it weighs in the mean that the second one meets; two more have moved it since.": lambda: MOMENTUM,
+            "So much it weighs in the mean that the third one meets.": lambda: MOMENTUM * (1 - MOMENTUM),
+            "That is how much of its weight is left; the weight was m at first.": lambda: (1 - MOMENTUM) ** 2,
+        },
+    ),
+    Exercise(
+        "arr-kernel-3",
+        met,
+        batches,
+        mistakes={
+            "Those are the means that the samples leave; asked are those that they meet.": (
+                lambda means, x, target, m: torch.lerp(met(means, x, target, m), x, m)
+            ),
+            "Those are the means from before the batch: no sample has moved them.": (
+                lambda means, x, target, m: means[target]
+            ),
+            "Samples of other classes count, too.": (
+                lambda means, x, target, m: _product(means, x, target, m, all_classes=True)
+            ),
+            "The exponent counts all samples in between; only those of the class move its mean.": (
+                lambda means, x, target, m: _product(means, x, target, m, by_place=True)
+            ),
+            "The exponent is one too large: the sample before weighs m, and not m (1 − m).": (
+                lambda means, x, target, m: _product(means, x, target, m, exponent=0)
+            ),
+            "The old mean does not shrink: each sample before takes a share of it.": (
+                lambda means, x, target, m: _product(means, x, target, m, shrink=False)
+            ),
+            "The old mean is missing.": (lambda means, x, target, m: _product(torch.zeros_like(means), x, target, m)),
+            "The batch is taken from its end: later samples count, and not earlier ones.": (
+                lambda means, x, target, m: met(means, x.flip(0), target.flip(0), m).flip(0)
+            ),
+        },
+    ),
+)
+
+EXERCISES = ON_THE_FIRST_PAGE + ON_THE_SECOND_PAGE + ON_THE_THIRD_PAGE + ON_THE_FOURTH_PAGE

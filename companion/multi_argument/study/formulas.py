@@ -233,7 +233,6 @@ register(
     source="from the definition",
     note="On the four corners it is c_3 that matters, and not the sign of K: x_1² + x_2² + x_1 x_2 has K = 3/4, and "
     "(x_1 + x_2)², a function of one filter, has K = 0. A threshold of 2 makes XOR of both.",
-    tall=True,
 )
 register(
     "multi_argument-product",
@@ -264,7 +263,6 @@ register(
     source="from the definition",
     note="a, b, c are the coefficients of (x_1² + x_2²)/2 − 1, (x_1² − x_2²)/2 and x_1 x_2: orthonormal under the "
     "standard normal law.",
-    tall=True,
 )
 register(
     "multi_argument-odds-turned",

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from companion.study import results
 from companion.study.analysis import Comparison, alike, compare
 from companion.study.plotting import COLOURS, Picture, picture, subplots
-from companion.study.together import graph, mlp, neurons, power, vit
+from companion.study.together import gpt, graph, mlp, neurons, power, vit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,10 +45,10 @@ WORDS: dict[Verdict, str] = {
 """What a verdict is called."""
 
 
-_EVERY = neurons.NEURONS | mlp.NEURONS | vit.NEURONS
+_EVERY = neurons.NEURONS | mlp.NEURONS | vit.NEURONS | {"swiglu": gpt.NEURONS["swiglu"]}
 _ROW = {name: row for row, name in enumerate(_EVERY)}
-# What only the transformer has is ARR or its rival: it stands beside ARR.
-_ROW |= {name: _ROW["arr"] for name in vit.NEURONS if name not in neurons.NEURONS}
+# What only the transformer for images has is ARR or its rival: it stands beside ARR. SwiGLU stands beside its elder.
+_ROW |= {name: _ROW["arr"] for name in vit.NEURONS if name not in neurons.NEURONS} | {"swiglu": _ROW["glu"]}
 LABELS = {name: _EVERY[name].label for name in sorted(_EVERY, key=_ROW.__getitem__)}
 """What a neuron is called, by the name that rows have; in the order of a picture's rows."""
 
@@ -201,30 +201,47 @@ def averaged(rows: Iterable[Mapping[str, Any]], measure: str = "accuracy") -> li
     ]
 
 
-#: An arena's title, and the difference that matters there. A training of each is judged by its accuracy.
+class _Arena(NamedTuple):
+    """How an arena's trainings are judged: see `Column`."""
+
+    title: str
+    smallest: float
+    measure: str = "accuracy"
+    unit: float = 100.0
+    lower: bool = False
+
+
 _ARENAS = {
-    "together-conv": ("photographs,\nconvolutions, points", power.SMALLEST_DIFFERENCE),
-    "together-vit": ("photographs,\ntransformer, points", vit.SMALLEST_DIFFERENCE),
-    "together-mlp": ("digits,\nperceptron, points", mlp.SMALLEST_DIFFERENCE),
-    "together-graph": ("graphs,\ntwo networks, points", graph.SMALLEST_DIFFERENCE),
+    "together-conv": _Arena("photographs,\nconvolutions, points", power.SMALLEST_DIFFERENCE),
+    "together-vit": _Arena("photographs,\ntransformer, points", vit.SMALLEST_DIFFERENCE),
+    "together-gpt": _Arena("text, transformer,\nbits saved a letter", gpt.SMALLEST_DIFFERENCE, "bits", 1.0, lower=True),
+    "together-mlp": _Arena("digits,\nperceptron, points", mlp.SMALLEST_DIFFERENCE),
+    "together-graph": _Arena("graphs,\ntwo networks, points", graph.SMALLEST_DIFFERENCE),
 }
 
 
 def finished() -> dict[str, Column]:
-    """Return a column of accuracies for each arena whose run is finished, by the experiment's name.
+    """Return the column of each arena whose run is finished, by the experiment's name: accuracy, or bits a character.
 
     Where an arena has several conditions, each neuron's mean over them is compared, seed by seed.
     """
     there = results.names()
     return {
-        name: Column(title, averaged(results.load(name)["rows"]), smallest=smallest)
-        for name, (title, smallest) in _ARENAS.items()
+        name: Column(
+            arena.title,
+            averaged(results.load(name)["rows"], arena.measure),
+            arena.measure,
+            arena.smallest,
+            arena.unit,
+            arena.lower,
+        )
+        for name, arena in _ARENAS.items()
         if name in there
     }
 
 
 def arenas() -> Picture:
-    """Return the picture of all finished arenas: every neuron's accuracy, less GELU's."""
+    """Return the picture of all finished arenas: every neuron beside GELU."""
     columns = list(finished().values())
     found = [column.verdicts() for column in columns]
     labels = {name: label for name, label in LABELS.items() if any(name in verdicts for verdicts in found)}
@@ -237,7 +254,7 @@ def arenas() -> Picture:
         )
     return picture(
         differences(columns, labels),
-        alt="Every neuron's accuracy less GELU's, with 95 % intervals. " + ". ".join(said) + ".",
+        alt="How much better than GELU every neuron is, with 95 % intervals. " + ". ".join(said) + ".",
         caption="Which neuron gains anything over GELU, in the same network, with as many parameters, tuned alike?",
     )
 
