@@ -297,7 +297,7 @@ def differences(columns: Sequence[Compared], labels: Mapping[str, str]) -> Figur
         for name, words in WORDS.items()
         if name != "same" or any(column.smallest for column in columns)
     ]
-    signs.append(Patch(color=COLOURS[4], alpha=0.2, label="true differences that fewer than 4 of 5 runs find"))
+    signs.append(Patch(color=COLOURS[4], alpha=0.2, label="true differences missed more than 1 time in 5"))
     if any(column.smallest for column in columns):
         signs.append(Line2D([], [], color="#010203", linewidth=1.2, linestyle=":", label="the difference that matters"))
     figure.legend(handles=signs, loc="outside lower center", ncols=3, fontsize="small")
