@@ -184,13 +184,15 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
 
 @says(
     "And side by side, with rivals of theirs, in networks with equally many parameters, tuned alike.",
-    "Who is clearly ahead or behind is so significantly; whether it matters, the dotted lines say.",
-    "Grey are differences that such an experiment, repeated, would miss more than once in five times:",
+    "Bars are 95 % intervals, each for itself.",
+    "Who is clearly ahead or behind is so significantly, corrected for all of a column; whether it matters, the dotted "
+    "lines say.",
+    "A true difference in a grey box would be missed by more than one such experiment in five:",
     "In the perceptron on digits none of the 16 others is clearly more accurate than GELU, and 7 are clearly less, by "
     "a quarter of a point at most.",
     "In two networks on graphs none of 7 is, and 1 is clearly less.",
     "In convolutions on photographs none of 8 is ahead, and 5 are behind, by 0.6 to 2.3 points; in a small "
-    "transformer, trained for twelve epochs, all 6 are "
+    "transformer, trained for twelve epochs, all 7 are "
     "ahead, ReLU by 4.0 points, and by 9.9 with ARR (why GELU is so weak there, we do not know).",
     "What to make of it, neuron by neuron, is the next page: {doc}`together/which-neuron`.",
     "Two of them at once, five pairs in the perceptron: none is better than the better of its two "
@@ -212,7 +214,9 @@ def test_all_meet_in_one_network() -> None:
     assert re.findall(r"behind, by ([\d.]+) to ([\d.]+)\s+points", FOUND) == [(min(losses), max(losses))]
     transformer = figures.finished()["together-vit"]
     assert results.load("together-vit")["settings"]["epochs"] == 12
-    assert transformer.verdicts() == dict.fromkeys(("relu", "relu_arr", "dnrt", "arr", "la_silu", "raa"), "better")
+    assert transformer.verdicts() == dict.fromkeys(
+        ("relu", "relu_arr", "dnrt", "arr", "la_silu", "raa", "centre"), "better"
+    )
     leads = [f"{100 * transformer.comparisons()[name].difference.mean:.1f}" for name in ("relu", "relu_arr")]
     assert re.findall(r"ReLU by ([\d.]+)\s+points, and by ([\d.]+)\s+with ARR", FOUND) == [tuple(leads)]
     pairs = compositions(rows("together-pairs"))

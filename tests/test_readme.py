@@ -20,7 +20,7 @@ from companion.rooms import ROOMS
 from companion.simulator import build
 from companion.study import results
 from companion.study.claims import ledger
-from companion.study.together import figures
+from companion.study.together import figures, vit
 from tests import lanes
 from tests.cuda.machine_code import ARCHITECTURES
 from tests.sentences import Said, sentences
@@ -71,8 +71,8 @@ def test_every_sentence_is_tested() -> None:
     "All five mechanisms stand, end to end: adaptive parametric activation (APA and AGLU), dendrite-activated "
     "connections (DAC), layer-level activation (LayerAct), dynamic neural response tuning (RAA and ARR) and "
     "activations with two arguments.",
-    "Three arenas, networks in which the neurons meet, are finished, and of a fourth, a small transformer, seven "
-    "neurons: there ReLU is 4.0 points above GELU, and 9.9 with ARR; text is still to come.",
+    "Four arenas, networks in which the neurons meet, are finished.",
+    "In one, a small transformer for images, ReLU is 4.0 points above GELU, and 9.9 with ARR; text is still to come.",
 )
 def test_of_five_papers_all_have_everything() -> None:
     preface = (ROOT / "book" / "preface.md").read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ def test_of_five_papers_all_have_everything() -> None:
     assert [room for room in ROOMS if has_everything(room)] == [*ROOMS]
     assert {*figures.finished()} == {"together-conv", "together-mlp", "together-graph", "together-vit"}
     transformer = figures.finished()["together-vit"].comparisons()
-    assert len(transformer) + 1 == 7
+    assert len(transformer) + 1 == len(vit.NEURONS)
     assert [f"{100 * transformer[name].difference.mean:.1f}" for name in ("relu", "relu_arr")] == ["4.0", "9.9"]
     chapters = {path.stem for path in (ROOT / "book" / "mechanisms").glob("*.ipynb")}
     mechanisms = {room.replace("_", "-") for room in ROOMS}

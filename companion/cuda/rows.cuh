@@ -160,9 +160,6 @@ __device__ __forceinline__ void store_tile(T* row, const Tile<T, packs>& tile, c
     if (spread.has_edge()) row[spread.edge_at()] = tile.edge[0];
 }
 
-// f(x...) for each pack and for the edge that this thread has; x: arrays of the elements at one place of all tiles.
-// A loop over them runs to `size_of<decltype(x)>`.
-//
 // The compiler would rather convert 16-bit elements once, ahead of all loops, and hold twice the registers; so it is
 // told that a pack may have changed.
 template <typename T>
@@ -180,7 +177,8 @@ constexpr int size_of = 0;
 template <typename T, int size>
 constexpr int size_of<T (&)[size]> = size;
 
-// The same with the place in the row of the first of these elements: f(at, x...).
+// f(at, x...) for each pack and for the edge that this thread has; x: arrays of the elements at one place of all
+// tiles, at: the place in the row of the first of them. A loop over them runs to `size_of<decltype(x)>`.
 template <typename T, typename F, int packs, typename... Others>
 __device__ __forceinline__ void for_each_part_at(const Spread<T>& spread, F f, Tile<T, packs>& tile,
                                                  Others&... others) {
@@ -194,6 +192,8 @@ __device__ __forceinline__ void for_each_part_at(const Spread<T>& spread, F f, T
     if (spread.has_edge()) f(spread.edge_at(), tile.edge, others.edge...);
 }
 
+// f(x...) for each pack and for the edge that this thread has; x: arrays of the elements at one place of all tiles.
+// A loop over them runs to `size_of<decltype(x)>`.
 template <typename T, typename F, int packs, typename... Others>
 __device__ __forceinline__ void for_each_part(const Spread<T>& spread, F f, Tile<T, packs>& tile, Others&... others) {
     for_each_part_at(spread, [&](int, auto&... x) { f(x...); }, tile, others...);

@@ -19,6 +19,7 @@ OF = {
     "RAA": ("raa",),
     "ARR": ("arr",),
     "ReLU with ARR": ("relu_arr",),
+    "Centre loss": ("centre",),
     "DNRT": ("dnrt",),
     "DAC": ("dac",),
     "One learned argument": ("one_argument",),
