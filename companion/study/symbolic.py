@@ -178,6 +178,8 @@ class Formula:
     tall : bool
         Whether each term of the last side, and the condition, has a line of its own: in one line a phone would cut it.
         A long left-hand side has one, too.
+    broken : bool
+        Whether the relation begins a second line: a phone would cut one that is shorter than those that break anyway.
     """
 
     name: str
@@ -191,6 +193,7 @@ class Formula:
     note: str = ""
     definition: bool = False
     tall: bool = False
+    broken: bool = False
 
     @property
     def label(self) -> str:
@@ -226,7 +229,7 @@ class Formula:
                 rights[-1] += rf" \qquad \left({condition}\right)"
         relations = ["="] * len(self.steps) + [RELATIONS[self.relation]]
         line = f"{left} {relations[0]} {rights[0]}"
-        if len(rights) == 1 and not below and len(line) <= _LONGEST_LINE:
+        if len(rights) == 1 and not below and len(line) <= _LONGEST_LINE and not self.broken:
             return line
         if len(rights) == 1 and self.tall and _seen(left) <= _SHORT_SIDE:
             lines = [f"{left} & {relations[0]} {rights[0]}"]
@@ -492,6 +495,7 @@ def register(
     note: str = "",
     definition: bool = False,
     tall: bool = False,
+    broken: bool = False,
 ) -> Formula:
     """Add a formula to the registry.
 
@@ -499,7 +503,7 @@ def register(
     ----------
     name : str
         A name that no other formula has, beginning with the mechanism's: "apa-…".
-    lhs, rhs, source, steps, relation, condition, published, note, definition, tall
+    lhs, rhs, source, steps, relation, condition, published, note, definition, tall, broken
         See `Formula`.
 
     Returns
@@ -519,7 +523,9 @@ def register(
         raise ValueError(f"relation: {relation!r} is unknown; allowed are {', '.join(RELATIONS)}")
     if definition:
         _define(name, lhs, rhs)
-    formula = Formula(name, lhs, rhs, source, tuple(steps), relation, condition, published, note, definition, tall)
+    formula = Formula(
+        name, lhs, rhs, source, tuple(steps), relation, condition, published, note, definition, tall, broken
+    )
     _registry[name] = formula
     if published is not None:
         register(

@@ -322,6 +322,11 @@ def test_a_tall_formula_has_a_line_for_each_term_and_for_its_condition():
     assert less.latex().split("\n")[1:-1] == [r"z & = 1 \\", r"& - \kappa \\", r"& \text{for } \kappa > 0"]
 
 
+def test_a_broken_formula_has_its_relation_on_a_second_line():
+    less = symbolic.Formula("less", symbolic.z, 1 - symbolic.kappa, "here", broken=True)
+    assert less.latex().split("\n")[1:-1] == [r"& z \\", r"& \quad = 1 - \kappa"]
+
+
 def test_a_formula_is_printed_as_one_would_write_it():
     m, mu, x = sympy.Symbol("m"), sympy.Symbol(r"\mu", real=True), sympy.Symbol("x", real=True)
     means, values = (sympy.IndexedBase(name, real=True) for name in (r"\mu", "x"))

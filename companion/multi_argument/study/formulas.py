@@ -263,6 +263,7 @@ register(
     source="from the definition",
     note="a, b, c are the coefficients of (x_1² + x_2²)/2 − 1, (x_1² − x_2²)/2 and x_1 x_2: orthonormal under the "
     "standard normal law.",
+    broken=True,
 )
 register(
     "multi_argument-odds-turned",
