@@ -3,7 +3,7 @@ import pytest
 from companion.study import results
 from companion.study.analysis import detectable, interval
 from companion.study.experiments import get
-from companion.study.together import mlp, vit
+from companion.study.together import gpt, mlp, vit
 from companion.study.together.power import SMALLEST_DIFFERENCE, seeds_needed
 
 PILOT = [0.004, 0.001, -0.002, 0.003, 0.006]
@@ -48,6 +48,15 @@ def test_an_arena_has_as_many_seeds_as_its_pilot_asks_for(arena, smallest):
     found = {(row["neuron"], row["seed"]): row["accuracy"] for row in pilot["rows"]}
     differences = [found["relu", seed] - found["gelu", seed] for seed in pilot["seeds"]]
     assert laptop["seeds"] == seeds_needed(differences, len(laptop["competitors"]) - 1, smallest)
+    assert not any(row["at_edge"] for row in pilot["chosen"])
+
+
+def test_the_arena_of_text_asks_for_thirty_seeds():
+    pilot, laptop = results.load("together-gpt", "pilot"), get("together-gpt").presets["laptop"]
+    found = {(row["neuron"], row["seed"]): row["bits"] for row in pilot["rows"]}
+    differences = [found["gelu", seed] - found["relu", seed] for seed in pilot["seeds"]]
+    assert seeds_needed(differences, len(laptop["competitors"]) - 1, gpt.SMALLEST_DIFFERENCE) == 30
+    assert "--seeds 30" in gpt.__doc__
     assert not any(row["at_edge"] for row in pilot["chosen"])
 
 
