@@ -28,9 +28,9 @@ class Meter(TorchFunctionMode):
     --------
     >>> x = torch.zeros(10)
     >>> with Meter() as meter:
-    ...     y = x.view(2, 5) + 1
+    ...     y = (x.view(2, 5) + 1).sum()
     >>> meter.operations, meter.bytes
-    (1, 80)
+    (2, 124)
     """
 
     def __init__(self) -> None:

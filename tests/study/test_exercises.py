@@ -133,3 +133,10 @@ def test_ids_are_of_pages() -> None:
             assert page in pages
             assert number.isdigit()
     assert len(ALL) == sum(len(module.EXERCISES) for module in modules.values())
+
+
+def test_the_product_in_which_mistakes_are_made_is_right_without_one() -> None:
+    from companion.dnrt.study.exercises import _product, batches, met
+
+    for drawn in batches():
+        torch.testing.assert_close(_product(*drawn), met(*drawn))
