@@ -43,7 +43,7 @@ def faults(path: Path, notebook: NotebookNode) -> list[str]:
         As nbformat reads it.
     """
     text = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    first = path.stem.removesuffix("-derivation").removesuffix("-kernel")
+    first = re.sub(r"-(derivation|kernel|noise)$", "", path.stem)
     several = path.parent == BOOK / "mechanisms" and len(list(path.parent.glob(f"{first}-*.ipynb"))) > 0
     box = _BOX.search(text)
     of_the_ground = path.parent == BOOK / "ground"

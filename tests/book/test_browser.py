@@ -30,6 +30,8 @@ PAGES = [
         for room in rooms.ROOMS
         for page in ("", "-derivation", "-kernel")
     ),
+    "mechanisms/arr-kernel.html",
+    "mechanisms/layeract-noise.html",
     *(f"appendix/{name}.html" for name in ("course", "notation", "recipes", "api", "performance", "claims", "data")),
 ]
 PHONE = {"width": 390, "height": 844}

@@ -43,6 +43,17 @@ def joined_by_two(mean: Tensor, squares: Tensor, length: Tensor) -> Tensor:
     return torch.stack([m, s / d])
 
 
+def restless_by_autograd(y: Tensor) -> Tensor:
+    return torch.autograd.functional.jacobian(la_silu, y).abs().sum(0)
+
+
+def restless_by_trial(y: Tensor) -> Tensor:
+    step = 1e-6
+    return torch.stack(
+        [(la_silu(y + step * e) - la_silu(y - step * e)).abs().sum() / (2 * step) for e in torch.eye(len(y)).double()]
+    )
+
+
 OF_ARGUMENTS = "asked is torch.float64, that of the arguments."
 
 RIGHT: dict[str, list[Any]] = {
@@ -53,6 +64,9 @@ RIGHT: dict[str, list[Any]] = {
     "layeract-derivation-2": [lambda t: 1 / t, 1 / sympy.Symbol("t"), 1 / sympy.Symbol("t", positive=True)],
     "layeract-derivation-3": [padded_by_loop],
     "layeract-derivation-4": [-0.3324, -math.erf(3 / 2**0.5) / 3, -sympy.erf(3 / sympy.sqrt(2)) / 3],
+    "layeract-noise-1": [0.589, 0.5888, 1 / (1 + math.exp(-0.8 / 4.96**0.5))],
+    "layeract-noise-2": [lambda t: 2 * t, 2 * sympy.Symbol("t")],
+    "layeract-noise-3": [restless_by_autograd, restless_by_trial],
     "layeract-kernel-1": [10, 10.0, 5 * torch.bfloat16.itemsize],
     "layeract-kernel-2": [0.003906, 2**-8, 2.0**16 * 2**-24],
     "layeract-kernel-3": [joined_by_two],
@@ -142,6 +156,28 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         ),
         (0.3324, "The sign is wrong."),
         (-0.5, "It is too small."),
+    ],
+    "layeract-noise-1": [
+        (0.69, "The variance moves, too."),
+        (0.6104, "The mean moves, too."),
+        (0.359, "That is n; the gate is the sigmoid of it."),
+        (0.731, "So far it was open before the cry."),
+        (0.9, "It is too large."),
+    ],
+    "layeract-noise-2": [
+        (lambda t: t**2, "That is the variance of the noise; asked is what is missing beside it."),
+        (lambda t: 4 * t, "It is twice as large as it should be."),
+        (2.0, "This is of type float; asked is a function of (t)."),
+    ],
+    "layeract-noise-3": [
+        (
+            lambda y: torch.autograd.functional.jacobian(la_silu, y).abs().sum(1),
+            "That is how much each output moves; add up the outputs for each input: the other dimension.",
+        ),
+        (
+            lambda y: torch.autograd.functional.jacobian(la_silu, y).abs().sum(0).max(),
+            "Its shape is (); asked is (3,).",
+        ),
     ],
     "layeract-kernel-1": [
         (7, "It is too small."),

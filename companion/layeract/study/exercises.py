@@ -288,6 +288,101 @@ ON_THE_SECOND_PAGE = (
     ),
 )
 
+# --- page layeract-noise ----------------------------------------------------------------------------------------------
+
+MANY, CRY, LISTENER = 100, 20.0, 1.0
+"""Elements of a row with mean 0 and variance 1; what one of them becomes that was 0; where another one lies."""
+
+
+def _listens(mean: float, variance: float) -> float:
+    return _sigmoid((LISTENER - mean) / math.sqrt(variance))
+
+
+def gate_beside_a_cry() -> float:
+    """Of LA-SiLU, for the element of the row that lies at one deviation; the others make its variance 1."""
+    rest = MANY - 4
+    quiet = math.sqrt((MANY - 2 * LISTENER**2) / rest)
+    row = torch.tensor([CRY, 0.0, LISTENER, -LISTENER, *[quiet, -quiet] * (rest // 2)], dtype=torch.float64)
+    return (la_silu(row, alpha=1e-12)[2] / LISTENER).item()
+
+
+def small_noises() -> Iterator[tuple[float]]:
+    """t, of the noise (t, −t)."""
+    return iter([(0.5,), (-1.5,), (2.0,), (0.1,)])
+
+
+def mixed_term(t: float) -> float:
+    """What the variance of (1, −1) + (t, −t) has beside both variances."""
+    y, noise = (torch.tensor([x, -x], dtype=torch.float64) for x in (1.0, t))
+    both, *alone = (x.var(correction=0).item() for x in (y + noise, y, noise))
+    return both - sum(alone)
+
+
+def noisy_rows() -> Iterator[tuple[Tensor]]:
+    """y (d,), around zero and far from it."""
+    for seed, (units, mean) in enumerate([(3, 0.0), (5, 4.0), (8, -2.0)]):
+        yield (_drawn(units, seed=60 + seed) + mean,)
+
+
+def _jacobian(y: Tensor) -> Tensor:
+    """∂a_i/∂y_j of LA-SiLU, in row i and column j."""
+    n = _normalised(y)
+    gate, rstd = torch.sigmoid(n), 1 / (_variance(y) + ALPHA).sqrt()
+    inner = torch.eye(len(y), dtype=y.dtype) - 1 / len(y) - n[:, None] * n / len(y)
+    return torch.diag(gate) + rstd * (y * gate * (1 - gate))[:, None] * inner
+
+
+def restless(y: Tensor) -> Tensor:
+    """The relative fluctuation for a small noise on one element, for each element."""
+    return _jacobian(y).abs().sum(0)
+
+
+ON_NOISE = (
+    Exercise(
+        "layeract-noise-1",
+        gate_beside_a_cry,
+        mistakes={
+            "The variance moves, too.": lambda: _listens(CRY / MANY, 1.0),
+            "The mean moves, too.": lambda: _listens(0.0, 1 + CRY**2 / MANY - (CRY / MANY) ** 2),
+            "So far it was open before the cry.": lambda: _listens(0.0, 1.0),
+            "That is n; the gate is the sigmoid of it.": (
+                lambda: (LISTENER - CRY / MANY) / math.sqrt(1 + CRY**2 / MANY - (CRY / MANY) ** 2)
+            ),
+            "It divides by the variance; the deviation is its root.": (
+                lambda: _listens(CRY / MANY, (1 + CRY**2 / MANY - (CRY / MANY) ** 2) ** 2)
+            ),
+        },
+        tolerance=9e-4,
+    ),
+    Exercise(
+        "layeract-noise-2",
+        mixed_term,
+        small_noises,
+        mistakes={
+            "That is the variance of the noise; asked is what is missing beside it.": lambda t: t * t,
+            "That is the whole variance of the noisy row.": lambda t: (1 + t) ** 2,
+            "That would be zero on average over independent noise; this noise goes along with the row.": lambda t: 0.0,
+            "The variance of the noise is in it still.": lambda t: 2 * t + t * t,
+        },
+    ),
+    Exercise(
+        "layeract-noise-3",
+        restless,
+        noisy_rows,
+        mistakes={
+            "That is how much each output moves; add up the outputs for each input: the other dimension.": (
+                lambda y: _jacobian(y).abs().sum(1)
+            ),
+            "Moves that cancel count, too: absolute values before the sum.": lambda y: _jacobian(y).sum(0).abs(),
+            "The absolute values are missing.": lambda y: _jacobian(y).sum(0),
+            "Only the element's own output is in it.": lambda y: _jacobian(y).diag().abs(),
+            "Its own output is missing.": lambda y: _jacobian(y).abs().sum(0) - _jacobian(y).diag().abs(),
+            "The squares are added up; the fluctuation adds absolute values.": lambda y: _jacobian(y).norm(dim=0),
+            "That is the mean over the outputs; the fluctuation is a sum.": lambda y: _jacobian(y).abs().mean(0),
+        },
+    ),
+)
+
 # --- page layeract-kernel ---------------------------------------------------------------------------------------------
 
 LENGTH = 100_000
@@ -407,4 +502,4 @@ ON_THE_THIRD_PAGE = (
     ),
 )
 
-EXERCISES = ON_THE_FIRST_PAGE + ON_THE_SECOND_PAGE + ON_THE_THIRD_PAGE
+EXERCISES = ON_THE_FIRST_PAGE + ON_THE_SECOND_PAGE + ON_NOISE + ON_THE_THIRD_PAGE

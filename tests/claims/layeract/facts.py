@@ -22,6 +22,7 @@ ALPHA = 1e-5
 
 claim = partial(form.claim, chapter="mechanisms/layeract")
 derived = partial(form.claim, chapter="mechanisms/layeract-derivation")
+on_bounds = partial(form.claim, chapter="mechanisms/layeract-noise")
 """A claim that the page of the derivation discusses."""
 
 

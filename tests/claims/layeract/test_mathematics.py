@@ -21,6 +21,7 @@ from tests.claims.layeract.facts import (
     layer_act,
     normal,
     normalised,
+    on_bounds,
     plus,
     quantiles,
     sigmoid,
@@ -372,7 +373,7 @@ def without_noise(name):
     return formula(name, rhs=side(name).xreplace({formulas.epsilon[formulas.j]: sympy.S.Zero}))
 
 
-@claim(
+@on_bounds(
     "layeract-eq-4",
     "For positive inputs the fluctuation of an element-level function obeys Eq. 4.",
     "Section 2.3, Eq. 4",
@@ -385,7 +386,7 @@ def test_eq_4():
     return Verdict(graded(not wrong), f"SiLU breaks it in {wrong} of {len(rows)} random rows of positive elements.")
 
 
-@claim(
+@on_bounds(
     "layeract-eq-7",
     "The fluctuation of a LayerAct function obeys Eq. 7.",
     "Section 3.3, Eq. 7",
@@ -397,12 +398,12 @@ def test_eq_7():
     return Verdict(graded(not wrong), f"LA-SiLU and LA-HardSiLU break it in {wrong} of 1000 random cases.")
 
 
-@claim(
+@on_bounds(
     "layeract-eq-8",
     "Scales that satisfy Definition 3.1 change by at most K times the noise, and sum to at most d.",
     "Section 3.3, Eq. 8",
     severity="detail",
-    chapter="mechanisms/layeract-derivation#eq-layeract-element-scales",
+    chapter="mechanisms/layeract-noise#eq-layeract-element-scales",
     turned_by=swap(LIPSCHITZ={step: 1 / 4}),
 )
 def test_eq_8():
@@ -425,7 +426,7 @@ ELEMENT_SCALES = {
 }
 
 
-@claim(
+@on_bounds(
     "layeract-eq-8-scope",
     "Eq. 8 covers the element-level functions with which LayerAct is compared.",
     "Section 3.3, Definition 3.1, Eq. 8",
@@ -452,7 +453,7 @@ def change_of_scales(row, noise, scale):
     return left / LIPSCHITZ[scale] / middle, left / LIPSCHITZ[scale] / right
 
 
-@claim(
+@on_bounds(
     "layeract-eq-9-bound",
     "Where the noise is small against the row, the scales of LayerAct change by at most what Eq. 9 says.",
     "Section 3.3, Eq. 9",
@@ -477,12 +478,12 @@ def test_eq_9_bound():
     )
 
 
-@claim(
+@on_bounds(
     "layeract-eq-9-variance",
     "The variance of a row with noise is the sum of the variances of row and noise.",
     "Section 3.3, Eq. 9",
     severity="detail",
-    chapter="mechanisms/layeract-derivation#eq-layeract-noisy-variance-published",
+    chapter="mechanisms/layeract-noise#eq-layeract-noisy-variance-published",
     turned_by=formula("layeract-noisy-variance", published=side("layeract-noisy-variance")),
 )
 def test_eq_9_variance():
@@ -506,12 +507,12 @@ def test_eq_9_variance():
 RATIOS = (0.1, 0.01)
 
 
-@claim(
+@on_bounds(
     "layeract-eq-9-equality",
     "The last two expressions of Eq. 9 for the change of the scales are equal where the noise is small.",
     "Section 3.3, Eq. 9",
     severity="detail",
-    chapter="mechanisms/layeract-derivation#eq-layeract-noisy-sum-simplified",
+    chapter="mechanisms/layeract-noise#eq-layeract-noisy-sum-simplified",
     turned_by=swap(RATIOS=(1.0,)),
 )
 def test_eq_9_equality():
@@ -527,7 +528,7 @@ def test_eq_9_equality():
     )
 
 
-@claim(
+@on_bounds(
     "layeract-eq-9-denominator",
     "With a sufficiently large α, the square root of σ² + α in Eq. 9 is larger than 1.",
     "Section 3.3, below Eq. 9",
@@ -545,12 +546,12 @@ def test_eq_9_denominator():
     )
 
 
-@claim(
+@on_bounds(
     "layeract-eq-9-half",
     "The scales of LayerAct sum to d/2.",
     "Section 3.3, Eq. 9",
     severity="matters",
-    chapter="mechanisms/layeract-derivation#eq-layeract-scale-sum-published",
+    chapter="mechanisms/layeract-noise#eq-layeract-scale-sum-published",
     turned_by=formula("layeract-scale-sum", published=formulas.d),
 )
 def test_eq_9_half():
@@ -589,7 +590,7 @@ def both_terms(row, noise):
     return (value(side("layeract-noisy-scales", "lhs"), row, noise), after), element_level
 
 
-@claim(
+@on_bounds(
     "layeract-terms-bounded",
     "The upper bounds of Eq. 9 on change and sum of the scales can be lower than those of Eq. 8.",
     "Section 3.3, Eqs. 8 and 9",
@@ -613,7 +614,7 @@ def test_terms_bounded():
     )
 
 
-@claim(
+@on_bounds(
     "layeract-terms-bound",
     "Lower upper bounds of change and sum of the scales mean a lower upper bound of the fluctuation.",
     "Sections 2.3 and 3.3, Eqs. 4 and 7",
@@ -656,7 +657,7 @@ def fluctuations(row, noise):
     return {name: distance(function(noisy), function(row)) / size for name, function in FUNCTIONS.items()}
 
 
-@claim(
+@on_bounds(
     "layeract-bound-can",
     "The bound on the fluctuation of LayerAct can be smaller across samples than that of an element-level function.",
     "Sections 1 and 3.3, Eqs. 4 and 7",
@@ -750,7 +751,7 @@ def test_varies_less():
     return count(cases, "sets of 100 normal rows of deviation 2 have a smaller spread than with ReLU and SiLU")
 
 
-@claim(
+@on_bounds(
     "layeract-element-samples",
     "The robustness of element-level functions rests on saturation, and so differs between samples.",
     "Sections 1 and 2.3",
@@ -789,7 +790,7 @@ def lower(y):
     return 0.9 * max(0.0, y)
 
 
-@claim(
+@on_bounds(
     "layeract-lower-bound",
     "The lower the upper bound of the fluctuation, the lower its variance across samples.",
     "Section 2.3",
