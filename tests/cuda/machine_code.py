@@ -1,36 +1,32 @@
-"""What the compiler made of a .cu file: registers, spills and instructions of its kernels, on any machine."""
+"""What the compiler made of a .cu file, for tests: on any machine, and skipped where a tool is missing."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from companion.cuda import build
+from companion.study import machine_code as study
 
 ARCHITECTURES = [75, 80, 90, 100, 120]
 #: Numbers of instructions and registers are those of one compiler: the one in requirements.lock.
 LOCKED_NVRTC = (13, 2)
 
 
-class Code(NamedTuple):
-    """What cuobjdump says about one kernel."""
-
-    registers: int
-    stack: int
-    local: int
-    instructions: list[tuple[int, str]]  # address, text
+class Code(study.Code):
+    """One kernel, as the tests ask about it."""
 
     @property
     def spills(self) -> bool:
-        """Whether registers lie on the stack or in local memory, or come back by LDL."""
-        moved = any(re.match(r"(@!?U?P\d )?(LDL|STL)", text) for _, text in self.instructions)
-        return moved or (self.stack, self.local) != (0, 0)
+        """Whether registers lie on the stack, or go to local memory and come back."""
+        return self.stack != 0 or self.count(r"^(@!?U?P\d )?(LDL|STL)") > 0
 
     def count(self, pattern: str) -> int:
         """How many instructions match."""
@@ -38,14 +34,7 @@ class Code(NamedTuple):
 
     def loop_over_packs(self) -> list[str]:
         """The innermost loop that holds an access of 16 bytes."""
-        loops = []
-        for address, text in self.instructions:
-            target = re.search(r"BRA(?:\.\w+)* .*?(0x[0-9a-f]+)", text)
-            if target and int(target[1], 16) < address:
-                body = [text for at, text in self.instructions if int(target[1], 16) <= at <= address]
-                if any(".128" in text for text in body):
-                    loops.append(body)
-        return min(loops, key=len)
+        return self.loop(r"\.128")
 
     def straight_runs(self) -> list[list[str]]:
         """The basic blocks: what runs from one branch or target of a branch to the next."""
@@ -82,14 +71,21 @@ def under_the_locked_compiler() -> None:
         pytest.skip(f"NVRTC is {found}; the numbers hold for {locked}")
 
 
-def dump(source: Path, arch: int, option: str) -> str:
-    """What cuobjdump prints of a source that is compiled for one architecture."""
+@contextlib.contextmanager
+def missing_compiler() -> Iterator[None]:
+    """Skip where NVRTC is not installed."""
     try:
-        path = build.cubin(source, arch)
+        yield
     except build.CompileError as error:
         if "could not be loaded" in str(error):
             pytest.skip(str(error))
         raise
+
+
+def dump(source: Path, arch: int, option: str) -> str:
+    """What cuobjdump prints of a source that is compiled for one architecture."""
+    with missing_compiler():
+        path = build.cubin(source, arch)
     result = subprocess.run([tool("cuobjdump"), option, str(path)], capture_output=True, text=True, check=True)
     return result.stdout + result.stderr
 
@@ -106,12 +102,6 @@ def usage(source: Path, arch: int) -> dict[str, tuple[int, int, int]]:
 @functools.cache
 def machine_code(source: Path, arch: int) -> dict[str, Code]:
     """All kernels of a source for one architecture, which takes seconds."""
-    instructions: dict[str, list[tuple[int, str]]] = {}
-    name = ""
-    for line in dump(source, arch, "-sass").splitlines():
-        if function := re.search(r"Function : (\w+)", line):
-            name = function[1]
-            instructions[name] = []
-        elif instruction := re.match(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", line):
-            instructions[name].append((int(instruction[1], 16), instruction[2]))
-    return {name: Code(*numbers, instructions[name]) for name, numbers in usage(source, arch).items()}
+    tool("cuobjdump")
+    with missing_compiler():
+        return {name: Code(*code) for name, code in study.machine_code(source, arch).items()}
