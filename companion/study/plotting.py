@@ -210,7 +210,7 @@ def _inline(document: str, alt: str) -> str:
     # On a phone a figure stops shrinking where its text would become too small, and scrolls in its own box.
     opening = (
         f'<svg role="img" aria-label="{html.escape(alt)}" '
-        f'style="width:100%;min-width:{min(pixels, 440):.0f}px;max-width:{pixels:.0f}px;height:auto;'
+        f'style="width:100%;min-width:{min(pixels, max(440, 0.6 * pixels)):.0f}px;max-width:{pixels:.0f}px;height:auto;'
         'stroke-linejoin:round;stroke-linecap:butt" '
     )
     svg = re.sub(r'\s(?:width|height)="[\d.]+pt"', "", svg, count=2)

@@ -286,7 +286,7 @@ def differences(columns: Sequence[Compared], labels: Mapping[str, str]) -> Figur
         len(columns),
         sharey=True,
         squeeze=False,
-        figsize=(max(6.4, 2.4 + 1.75 * len(columns)), 1.2 + 0.26 * len(labels)),
+        figsize=(max(6.4, 2.4 + 1.65 * len(columns)), 1.2 + 0.26 * len(labels)),
     )
     for axis, column in zip(axes[0], columns, strict=True):
         _draw(axis, column, list(labels))
