@@ -192,8 +192,8 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     "In the perceptron on digits none of the 16 others is clearly more accurate than GELU, and 7 are clearly less, by "
     "a quarter of a point at most.",
     "In two networks on graphs none of 7 is, and 1 is clearly less.",
-    "In convolutions on photographs none of 8 is ahead, and 5 are behind, by 0.6 to 2.3 points (of the three largest "
-    "losses about half or more is their lower learning rate's); in a small "
+    "In convolutions on photographs none of 8 is ahead, and 5 are behind, by 0.6 to 2.3 points (about half or more of "
+    "the three largest losses GELU has, too, at the lower learning rate that they need); in a small "
     "transformer, trained for twelve epochs, all 7 are "
     "ahead, ReLU by 4.0 points, and by 9.9 with ARR (why GELU is so weak there, we do not know).",
     "What to make of it, neuron by neuron, is the next page: {doc}`together/which-neuron`.",
