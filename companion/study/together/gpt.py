@@ -24,7 +24,8 @@ paper starts it in GPT.
 eight seeds, five hours.
 
 *Power*: `SMALLEST_DIFFERENCE` was written first. The preset "pilot" is five seeds of GELU and ReLU; its spread asks for
-30 seeds, so run "laptop" with ``--seeds 30``: 17 hours.
+30 seeds among all ten neurons, so run "laptop" with ``--seeds 30``: 17 hours. Among four it asks for 24, which is what
+data/results has.
 
 *Precision*: float32 in all rows of "laptop"; bfloat16 under autocast in all rows of "full", for a GPU.
 

@@ -57,6 +57,8 @@ def test_the_arena_of_text_asks_for_thirty_seeds():
     differences = [found["gelu", seed] - found["relu", seed] for seed in pilot["seeds"]]
     assert seeds_needed(differences, len(laptop["competitors"]) - 1, gpt.SMALLEST_DIFFERENCE) == 30
     assert "--seeds 30" in gpt.__doc__
+    run = results.load("together-gpt")
+    assert len(run["seeds"]) == seeds_needed(differences, len(run["chosen"]) - 1, gpt.SMALLEST_DIFFERENCE) == 24
     assert not any(row["at_edge"] for row in pilot["chosen"])
 
 
