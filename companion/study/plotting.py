@@ -208,9 +208,10 @@ def _inline(document: str, alt: str) -> str:
     assert width is not None
     pixels = float(width[1]) * 4 / 3
     # On a phone a figure stops shrinking where its text would become too small, and scrolls in its own box.
+    on_a_phone = f"--on-a-phone:{0.6 * pixels:.0f}px;" if 0.6 * pixels > 441 else ""
     opening = (
         f'<svg role="img" aria-label="{html.escape(alt)}" '
-        f'style="width:100%;min-width:{min(pixels, max(440, 0.6 * pixels)):.0f}px;max-width:{pixels:.0f}px;height:auto;'
+        f'style="width:100%;min-width:{min(pixels, 440):.0f}px;max-width:{pixels:.0f}px;{on_a_phone}height:auto;'
         'stroke-linejoin:round;stroke-linecap:butt" '
     )
     svg = re.sub(r'\s(?:width|height)="[\d.]+pt"', "", svg, count=2)
