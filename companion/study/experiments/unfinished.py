@@ -130,9 +130,12 @@ def _holds(result: Mapping[str, Any], found: Mapping[str, Part]) -> bool:
     homes, settings = provenance.homes(get(result["experiment"])), result["settings"]
     seeds = {"tuning": settings["tuning_seeds"], "evaluation": result["seeds"]}
     told = {key: value for key, value in settings.items() if key not in OF_THE_RUN}
+    rows = {"tuning": result["tuning"], "evaluation": result["rows"]}
     return result["provenance"].get("code") == provenance.code(homes, told.get("device", "cpu")) and all(
-        part["job"]["settings"] == told and part["job"]["seed"] in seeds[part["job"]["stage"]]
-        for part in found.values()
+        job["settings"] == told
+        and job["seed"] in seeds[job["stage"]]
+        and any(row.items() >= job["case"].items() for row in rows[job["stage"]])
+        for job in (part["job"] for part in found.values())
     )
 
 

@@ -17,7 +17,7 @@ import torch
 import companion
 from companion import files
 from companion.study import results, training
-from companion.study.experiments import Experiment, grid, parts, promote, provenance, run, runner
+from companion.study.experiments import Experiment, grid, parts, promote, provenance, run, runner, unfinished
 
 ROOT = Path(companion.__file__).parents[1]
 CALLS = []
@@ -697,3 +697,15 @@ def test_a_run_is_found_before_a_promoted_result(runs, checkout):
     assert runner.find("apa-toy", "laptop")[1] == "runs"
     (runs / "apa-toy-laptop.json").unlink()
     assert runner.find("apa-toy", "laptop")[1] == "data/results"
+
+
+def test_a_finished_result_has_no_parts_of_cases_that_were_not_in_it(monkeypatch):
+    monkeypatch.setattr(unfinished, "get", lambda name: TUNED)
+    path = run(TUNED, "laptop")
+    result, found = read(path), unfinished._of_runs("apa-toy", "laptop")
+    assert {part["job"]["stage"] for part in found.values()} == {"tuning", "evaluation"}
+    assert unfinished._holds(result, found)
+    for stage in ("tuning", "evaluation"):
+        other = next(part for part in found.values() if part["job"]["stage"] == stage)
+        other = other | {"job": other["job"] | {"case": {"name": "another"}}}
+        assert not unfinished._holds(result, found | {"another": other})
