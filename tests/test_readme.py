@@ -88,7 +88,7 @@ def test_of_five_papers_all_have_everything() -> None:
     chapters = {path.stem for path in (ROOT / "book" / "mechanisms").glob("*.ipynb")}
     mechanisms = {room.replace("_", "-") for room in ROOMS}
     three = {f"{name}{page}" for name in mechanisms for page in ("", "-derivation", "-kernel")}
-    assert chapters == three | {"arr-kernel", "layeract-noise"}
+    assert chapters == three | {"arr-kernel", "dac-conversion", "layeract-noise"}
     assert len(mechanisms) == 5
     x, zeros = torch.randn(3, 5), torch.zeros(5)
     assert torch.allclose(companion.RAA(5)(x), torch.nn.functional.gelu(x), atol=1e-6)

@@ -1,13 +1,16 @@
 """The form of pages: how long they are, the box at the top of a mechanism's first one, exercises.
 
-A page has this form if it is one of several on its mechanism, has the box, or is a chapter of the ground.
+A page has this form if it is one of several on its mechanism by the table of contents, has the box, or is a chapter of
+the ground.
 """
 
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
+import yaml
 from nbformat import NotebookNode
 
 from book._tools import formulas
@@ -43,13 +46,12 @@ def faults(path: Path, notebook: NotebookNode) -> list[str]:
         As nbformat reads it.
     """
     text = "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    first = re.sub(r"-(derivation|kernel|noise)$", "", path.stem)
-    several = path.parent == BOOK / "mechanisms" and len(list(path.parent.glob(f"{first}-*.ipynb"))) > 0
+    page = path.relative_to(BOOK).with_suffix("").as_posix()
     box = _BOX.search(text)
-    of_the_ground = path.parent == BOOK / "ground"
-    if not (several or box or of_the_ground):
+    is_further = path.parent == BOOK / "ground" or any(page in pages for pages in further_pages().values())
+    is_first = not is_further and (page in further_pages() or box is not None)
+    if not (is_first or is_further):
         return []
-    is_first = path.stem == first and not of_the_ground
     found = (
         _lengths(text, notebook, MOST_WORDS_FIRST if is_first else MOST_WORDS)
         + _citations(text)
@@ -58,6 +60,14 @@ def faults(path: Path, notebook: NotebookNode) -> list[str]:
     if is_first:
         found += _box(box["lines"]) if box else ["the first page of a mechanism has no box of five lines"]
     return found
+
+
+@cache
+def further_pages() -> dict[str, list[str]]:
+    """The pages below a mechanism's first one, in the order of the table of contents."""
+    contents = yaml.safe_load((BOOK.parent / "_toc.yml").read_text(encoding="utf-8"))
+    chapters = [chapter for part in contents["parts"] for chapter in part["chapters"] if "sections" in chapter]
+    return {chapter["file"]: [section["file"] for section in chapter["sections"]] for chapter in chapters}
 
 
 def words(markdown: str) -> int:

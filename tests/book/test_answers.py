@@ -24,6 +24,7 @@ FORMULAS = {  # as readers write them; each is right
     ),
     "layeract-derivation-2": ("1/t", "t^-1", "(t)/(t*t)"),
     "layeract-noise-2": ("2*t", "t*2", "(1 + t)^2 - 1 - t^2"),
+    "dac-conversion-2": ("5*w*b", "b*w*5", "w*b*(9 - 4)"),
     "dac-derivation-2": ("p + q - r", "-(r - q) + p", "−r+p+q"),
     "dnrt-derivation-2": ("sigma*sqrt(2/pi)", "√(2/π)·σ", "2*sigma/sqrt(2*pi)", "0.7978846*sigma"),
     "dnrt-derivation-3": ("2*sigma/sqrt(pi*(2 - m))", "sqrt(2/pi)*sqrt(sigma**2 + sigma**2*m/(2 - m))"),

@@ -31,6 +31,7 @@ PAGES = [
         for page in ("", "-derivation", "-kernel")
     ),
     "mechanisms/arr-kernel.html",
+    "mechanisms/dac-conversion.html",
     "mechanisms/layeract-noise.html",
     *(f"appendix/{name}.html" for name in ("course", "notation", "recipes", "api", "performance", "claims", "data")),
 ]

@@ -45,7 +45,16 @@ def dac_back_by_loops(g: Tensor, z: Tensor, weight: Tensor, bias: Tensor) -> Ten
     return back
 
 
+def joined_by_cases(weight: Tensor, bias: Tensor, c: Tensor) -> Tensor:
+    biases, constants = torch.zeros_like(weight), weight.new_zeros(len(weight), 1)
+    for i, j in torch.cartesian_prod(*map(torch.arange, weight.shape)).reshape(-1, 2).tolist():
+        biases[i, j] = c[j] + min(bias[i, j].item(), 0.0)
+        constants[i] += weight[i, j] * max(bias[i, j].item(), 0.0)
+    return torch.cat([biases, constants], 1)
+
+
 p, q, r = sympy.symbols("p q r")
+w, b = sympy.symbols("w b")
 
 
 RIGHT: dict[str, list[Any]] = {
@@ -69,6 +78,12 @@ RIGHT: dict[str, list[Any]] = {
         lambda g, x, weight, bias: (
             g[:, :, None, None] * weight * torch.heaviside(x[:, None] + bias[:, :, None], torch.zeros(()).double())
         ).sum((0, 3)),
+    ],
+    "dac-conversion-1": [1.5, Fraction(3, 2), 7 / 2 - 2],
+    "dac-conversion-2": [5 * w * b, lambda w, b: w * b * (9 - 4)],
+    "dac-conversion-3": [
+        joined_by_cases,
+        lambda weight, bias, c: torch.cat([torch.minimum(c + bias, c), (weight * bias.relu()).sum(1)[:, None]], 1),
     ],
     "dac-kernel-1": [46_080, 48 * 96 * 10.0, sum(each.numel() for each in DACConv2d(48, 96, 3).parameters())],
     "dac-kernel-2": [6272, 64 * 512 * 512 * 196 * 2 / 2**20, Fraction(6272)],
@@ -183,6 +198,33 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
             "It is transposed: its shape is (3, 2), asked is (2, 3).",
         ),
     ],
+    "dac-conversion-1": [
+        (3.5, "That comes out with ReLU in front of the pool; asked is by how much it falls."),
+        (2, "That comes out with ReLU behind the pool; asked is by how much it falls."),
+        (1, "The bias is missing."),
+        (0, "So it is with max pooling."),
+        (3, "It is twice as large as it should be."),
+        (-1.5, "The sign is wrong."),
+    ],
+    "dac-conversion-2": [
+        (4 * w * b, "Those are the positions inside."),
+        (lambda w, b: 3 * w * b, "That is in the middle of an edge; at a corner more of the kernel lies outside."),
+        (-5 * w * b, "The sign is wrong."),
+        (5 * w, "The bias is missing: each position contributes w φ(b)."),
+        (p, f"{FOREIGN} p; it may have w, b."),
+    ],
+    "dac-conversion-3": [
+        (
+            lambda weight, bias, c: torch.cat([bias.clamp(max=0) + c, torch.zeros(len(weight), 1).double()], 1),
+            "The constants are missing.",
+        ),
+        (
+            lambda weight, bias, c: torch.cat([bias.clamp(max=0) + c, (weight * bias).sum(1, keepdim=True)], 1),
+            "Only a bias above zero leaves a constant.",
+        ),
+        (lambda weight, bias, c: bias.clamp(max=0) + c, "Its shape is (2, 3); asked is (2, 4)."),
+        (lambda weight, bias, c: -joined_by_cases(weight, bias, c), "The sign is wrong."),
+    ],
     "dac-kernel-1": [
         (41_472, "Those are the weights alone."),
         (41_568, "That has a bias for each output; here each pair has one."),
@@ -228,5 +270,6 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
 
 #: Likely small numbers that have words of their own.
 SMALL: dict[str, tuple[float, ...]] = {
+    "dac-conversion-1": (0, 0.5, 1, 2, 3.5),
     "dac-derivation-1": (-9, -2, 3, 3.5, 5, 9),
 }

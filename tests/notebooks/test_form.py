@@ -108,16 +108,21 @@ def test_a_chapter_of_the_ground_has_no_box_and_the_same_length_and_exercises():
     assert "allowed are 2500" in found
 
 
-def test_the_first_of_several_pages_has_the_box(tmp_path, monkeypatch):
-    monkeypatch.setattr(form, "BOOK", tmp_path)
-    folder = tmp_path / "mechanisms"
-    folder.mkdir()
-    (folder / "sample-kernel.ipynb").touch()
+def test_the_first_of_several_pages_has_the_box(monkeypatch):
+    monkeypatch.setattr(form, "further_pages", lambda: {"mechanisms/sample": ["mechanisms/sample-kernel"]})
+    folder = FIRST.parent
     assert form.faults(folder / "sample.ipynb", _page(box="")) == [
         "the first page of a mechanism has no box of five lines"
     ]
     found = form.faults(folder / "sample-kernel.ipynb", _page(box="", exercises=[]))
     assert found == ["the page has fewer than three exercises, or not all of the levels ★, ★★ and ★★★"]
+
+
+def test_pages_of_mechanisms_are_known_by_the_table_of_contents():
+    known = form.further_pages()
+    assert "mechanisms/dac-conversion" in known["mechanisms/dac"]
+    files = {path.relative_to(BOOK).with_suffix("").as_posix() for path in FIRST.parent.glob("*.ipynb")}
+    assert {*known}.union(*known.values()) == files
 
 
 def test_words_are_what_is_read():

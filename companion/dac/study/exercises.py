@@ -263,6 +263,115 @@ ON_THE_SECOND_PAGE = (
 )
 
 
+# --- page dac-conversion ----------------------------------------------------------------------------------------------
+
+TWO_PIXELS, BIAS_OF_BOTH = (8.0, -2.0), -1.0
+"""What the first exercise pools, and the bias in front of its ReLU."""
+
+
+def _pooled(bias: float = BIAS_OF_BOTH) -> tuple[float, float]:
+    """ReLU and then the average, the average and then ReLU."""
+    z = torch.tensor(TWO_PIXELS, dtype=torch.float64) + bias
+    return z.relu().mean().item(), z.mean().relu().item()
+
+
+def fall() -> float:
+    """Of an average of two pixels, if ReLU moves behind it."""
+    first, behind = _pooled()
+    return first - behind
+
+
+def borders() -> Iterator[tuple[float, float]]:
+    """Weight and bias, both above zero."""
+    for seed in range(4):
+        weight, bias = _drawn(2, seed=150 + seed).abs().tolist()
+        yield weight, bias
+
+
+def at_the_corner(w: float, b: float) -> float:
+    """What zeros around z add there to a convolution of 3 × 3, by the package."""
+    image, kernel = torch.zeros(1, 1, 4, 4, dtype=torch.float64), torch.full((1, 1, 3, 3), w, dtype=torch.float64)
+    bias = torch.full((1, 1), b, dtype=torch.float64)
+    before, after = (dac_conv2d(image, kernel, bias, padding=1, pad_order=order) for order in ("before", "after"))
+    return (before - after)[0, 0, 0, 0].item()
+
+
+def two_in_a_row() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """weight (n, m), bias (n, m), c (m,): in the first one all biases are below zero."""
+    for seed, (n, m) in enumerate([(2, 3), (3, 4), (4, 2), (1, 5)]):
+        weight, bias, c = (_drawn(*shape, seed=160 + 10 * seed + k) for k, shape in enumerate([(n, m), (n, m), (m,)]))
+        yield weight, (-bias.abs() if seed == 0 else bias), c
+
+
+def joined(weight: Tensor, bias: Tensor, c: Tensor) -> Tensor:
+    """Biases and constants of the one layer, read off from what the two compute far below and far above all kinks."""
+    far = 100.0
+    low, high = (
+        bias.relu(),
+        (bias + (c + far).relu()).relu(),
+    )
+    return torch.cat([high - low - far, (weight * low).sum(1, keepdim=True)], 1)
+
+
+def _with(biases: Tensor, constants: Tensor) -> Tensor:
+    return torch.cat([biases, constants.sum(1, keepdim=True)], 1)
+
+
+ON_CONVERSION = (
+    Exercise(
+        "dac-conversion-1",
+        fall,
+        mistakes={
+            "That comes out with ReLU in front of the pool; asked is by how much it falls.": lambda: _pooled()[0],
+            "That comes out with ReLU behind the pool; asked is by how much it falls.": lambda: _pooled()[1],
+            "The bias is missing.": lambda: TWO_PIXELS[0] / 2 - sum(TWO_PIXELS) / 2,
+            "The bias is subtracted.": lambda: _pooled(-BIAS_OF_BOTH)[0] - _pooled(-BIAS_OF_BOTH)[1],
+            "So it is with max pooling.": lambda: 0.0,
+        },
+    ),
+    Exercise(
+        "dac-conversion-2",
+        at_the_corner,
+        borders,
+        mistakes={
+            "Those are the positions inside.": lambda w, b: 4 * w * b,
+            "That is in the middle of an edge; at a corner more of the kernel lies outside.": lambda w, b: 3 * w * b,
+            "Those are all positions; only those outside make a difference.": lambda w, b: 9 * w * b,
+            "That is one position outside; at a corner there are more.": lambda w, b: w * b,
+            "The bias is missing: each position contributes w φ(b).": lambda w, b: 5 * w,
+            "The weight is missing: each position contributes w φ(b).": lambda w, b: 5 * b,
+        },
+    ),
+    Exercise(
+        "dac-conversion-3",
+        joined,
+        two_in_a_row,
+        mistakes={
+            "The constants are missing.": lambda weight, bias, c: _with(c - (-bias).relu(), 0 * weight),
+            "Where b is above zero, the kink is the first activation's alone.": (
+                lambda weight, bias, c: _with(c + bias, weight * bias.relu())
+            ),
+            "Only a bias above zero leaves a constant.": (
+                lambda weight, bias, c: _with(c - (-bias).relu(), weight * bias)
+            ),
+            "The constants are weighted, too.": lambda weight, bias, c: _with(c - (-bias).relu(), bias.relu()),
+            "The biases of the first activation are missing.": (
+                lambda weight, bias, c: _with(-(-bias).relu(), weight * bias.relu())
+            ),
+            "The sign inside is turned: relu(−b), not relu(b), moves the kink.": (
+                lambda weight, bias, c: _with(c - bias.relu(), weight * bias.relu())
+            ),
+            "A bias below zero moves the kink to the right: relu(−b) is subtracted.": (
+                lambda weight, bias, c: _with(c + (-bias).relu(), weight * bias.relu())
+            ),
+            "The constants come last, behind the biases.": (
+                lambda weight, bias, c: joined(weight, bias, c).roll(1, dims=1)
+            ),
+        },
+    ),
+)
+
+
 # --- page dac-kernel --------------------------------------------------------------------------------------------------
 
 INPUTS, OUTPUTS, SIDE = 48, 96, 3
@@ -372,4 +481,4 @@ ON_THE_THIRD_PAGE = (
     ),
 )
 
-EXERCISES = ON_THE_FIRST_PAGE + ON_THE_SECOND_PAGE + ON_THE_THIRD_PAGE
+EXERCISES = ON_THE_FIRST_PAGE + ON_THE_SECOND_PAGE + ON_CONVERSION + ON_THE_THIRD_PAGE

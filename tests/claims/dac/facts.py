@@ -15,9 +15,11 @@ from tests.claims.form import Run, Verdict, by_severity, effect, enumerated, wit
 
 fatal, matters, detail = by_severity("mechanisms/dac")
 
-UNIT, THEOREM, TWO_INPUTS, GRADIENTS, CONVERSION, ESTIMATOR = (
-    f"mechanisms/dac-derivation#dac-{part}"
-    for part in ("unit", "theorem", "plane", "gradients", "conversion", "estimator")
+UNIT, THEOREM, TWO_INPUTS, GRADIENTS, ESTIMATOR = (
+    f"mechanisms/dac-derivation#dac-{part}" for part in ("unit", "theorem", "plane", "gradients", "estimator")
+)
+MOVES, RESIDUAL, RECEIVERS, TWO_ACTIVATIONS = (
+    f"mechanisms/dac-conversion#dac-{part}" for part in ("moves", "residual", "receivers", "two-activations")
 )
 COSTS = "mechanisms/dac-kernel#dac-costs"
 """Where the book derives or counts what a claim is about."""

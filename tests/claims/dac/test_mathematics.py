@@ -24,11 +24,14 @@ from companion.study.analysis import early_stopping
 from companion.study.models import build
 from companion.study.symbolic import Partial
 from tests.claims.dac.facts import (
-    CONVERSION,
     COSTS,
     ESTIMATOR,
     GRADIENTS,
+    MOVES,
+    RECEIVERS,
+    RESIDUAL,
     THEOREM,
+    TWO_ACTIVATIONS,
     TWO_INPUTS,
     UNIT,
     detail,
@@ -105,7 +108,7 @@ def composed(b: float, c: float, z: float) -> float:
     "dac-remark-2-1",
     "With ReLU, a post-activation followed by a pre-activation is a pre-activation with other coefficients.",
     "Section 2, Remark 2.1",
-    chapter=CONVERSION,
+    chapter=TWO_ACTIVATIONS,
     turned_by=swap(composed=lambda b, c, z: relu(b + c + z)),
 )
 def test_remark_2_1():
@@ -154,7 +157,7 @@ def standard(inputs: int, outputs: int, groups: int = 1) -> bool:
     "dac-no-effect",
     "Where the next layer has one unit, or is a depthwise convolution, DAC is a standard connection.",
     "Section 4",
-    chapter=CONVERSION,
+    chapter=RECEIVERS,
     turned_by=swap(standard=lambda inputs, outputs, groups=1: groups > 1),
 )
 def test_no_effect():
@@ -351,7 +354,7 @@ def test_cached():
     "dac-shift",
     "Batch normalisation before a DAC needs no trainable shift.",
     "Section 4",
-    chapter=CONVERSION,
+    chapter=MOVES,
     turned_by=swap(dac_conv2d=lambda z, weight, bias, **how: F.conv2d(z, weight, padding=how["padding"])),
 )
 def test_shift():
@@ -381,7 +384,7 @@ def shared_arm(network: nn.Module) -> nn.Module:
     "dac-ablation-v2",
     "The ablation isolates what pre-activation with shared biases contributes to ResNets v1 and v2.",
     "Section 5, Table 3",
-    chapter=CONVERSION,
+    chapter=RESIDUAL,
     turned_by=swap(shared_arm=lambda network: network),
 )
 def test_ablation_v2():
