@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Verdict = Literal["better", "worse", "same", "open"]
-Advice = Literal["use it", "try it", "no reason to", "leave it"]
+Advice = Literal["use it", "use it there", "try it", "no reason to", "leave it"]
 
 _COLOURS: dict[Verdict, str] = {"better": COLOURS[2], "worse": COLOURS[1], "same": COLOURS[0], "open": COLOURS[4]}
 _MARKERS: dict[Verdict, str] = {"better": "^", "worse": "v", "same": "o", "open": "x"}
@@ -147,21 +147,25 @@ def advice(accuracies: Iterable[Verdict], others: Iterable[Verdict]) -> Advice:
 
     Returns
     -------
-    {"use it", "try it", "no reason to", "leave it"}
-        "use it" if it is clearly more accurate in an arena and clearly less in none, "leave it" if it is clearly less
-        accurate in one and more in none. Else "try it" where anything is clearly better, and "no reason to" where
-        nothing is.
+    {"use it", "use it there", "try it", "no reason to", "leave it"}
+        "use it" if it is clearly more accurate in an arena and clearly less in none ("use it there" if it met one arena
+        alone), "leave it" if it is clearly less accurate in one and more in none. Else "try it" where anything is
+        clearly better, and "no reason to" where nothing is.
 
     Examples
     --------
     >>> advice(["same", "better"], ["worse"]), advice(["worse"], ["better"])
     ('use it', 'leave it')
-    >>> advice(["same"], ["better", "worse"]), advice(["open"], ["open"])
-    ('try it', 'no reason to')
+    >>> advice(["same"], ["better", "worse"]), advice(["open"], ["open"]), advice(["better"], [])
+    ('try it', 'no reason to', 'use it there')
     """
-    on_accuracy = set(accuracies)
-    if on_accuracy & {"better", "worse"}:
-        return "try it" if on_accuracy >= {"better", "worse"} else "use it" if "better" in on_accuracy else "leave it"
+    arenas = list(accuracies)
+    if {"better", "worse"} <= {*arenas}:
+        return "try it"
+    if "better" in arenas:
+        return "use it" if len(arenas) > 1 else "use it there"
+    if "worse" in arenas:
+        return "leave it"
     return "try it" if "better" in others else "no reason to"
 
 

@@ -33,13 +33,13 @@ def test_the_rule_counts_accuracy_before_all_else_and_what_was_trained_again_whe
             ],
         )
 
-    accuracy = {"together-mlp": of(relu=0.1, mish=0.0), "together-conv": of(relu=-0.1, dac=-0.1)}
+    accuracy = {"together-mlp": of(relu=0.1, mish=0.0), "together-conv": of(relu=-0.1, dac=-0.1, raa=0.1)}
     others = {"together-mlp": {"noise": of(relu=-0.1, mish=0.1)}, "together-conv": {"noise": of(relu=0.0, dac=0.1)}}
     monkeypatch.setattr(module, "finished", lambda: accuracy)
     monkeypatch.setattr(module, "disturbed", lambda: others)
     monkeypatch.setattr(module, "trained_again", lambda: {"accuracy": of(relu=-0.1), "noise": of(mish=-0.1)})
-    assert advised() == {"relu": "try it", "mish": "try it", "dac": "leave it"}
-    assert advised(again=True) == {"relu": "leave it", "mish": "no reason to", "dac": "leave it"}
+    assert advised() == {"relu": "try it", "mish": "try it", "dac": "leave it", "raa": "use it there"}
+    assert advised(again=True) == {"relu": "leave it", "mish": "no reason to", "dac": "leave it", "raa": "use it there"}
 
 
 def test_what_was_trained_again_has_the_names_of_the_first_time() -> None:
