@@ -3,7 +3,8 @@
 // A row whose sum is needed before its elements are computed is held in registers: by a power of two of neighbouring
 // lanes ("short", "warp"), by a block ("block"), or in chunks of one block each, of which another kernel adds the sums
 // ("long"). Columns are walked down: a thread takes a pack of neighbours in every row of a chunk of rows. rows.py makes
-// the plans. No atomics, and every order of additions is fixed by sizes alone: the same input gives the same bits.
+// the plans. No atomics: sizes and the alignment of a row fix every order of additions, so the same input at the same
+// alignment gives the same bits.
 #pragma once
 
 #include "common.cuh"
