@@ -10,11 +10,22 @@
     return box.value.startsWith("&") ? "" : box.value;
   }
 
+  const one = (term) => (/^\s*(\\?[\p{L}\d.]+(_.)?|\(.*\))\s*$/u.test(term) ? term.trim() : `(${term.trim()})`);
+
+  // Fractions, roots and powers in one line, from the innermost braces outwards.
+  function flat(formula) {
+    const shorter = formula
+      .replace(/\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}/g, (_, above, below) => ` ${one(above)}/${one(below)} `)
+      .replace(/\\sqrt\s*\{([^{}]*)\}/g, (_, under) => ` √${one(under)} `)
+      .replace(/\^\s*\{([^{}]*)\}/g, (_, power) => `^${one(power)} `)
+      .replace(/(?:_|\\(?:tilde|hat|bar|overline|mathbf|mathsf))\s*\{([^{}]*)\}/g, "$1 ")
+      .replace(/(^|[^\w}])\{([^{}]*)\}/g, "$1$2");
+    return shorter === formula ? formula : flat(shorter);
+  }
+
   function readable(text) {
     return text.replace(TEX, (_, inline, display) =>
-      (inline ?? display)
-        .replace(/\\operatorname\*?|\\(left|right|big|Big|tfrac|text|mathrm)\b/g, "")
-        .replace(/\\d?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}/g, "$1/$2")
+      flat((inline ?? display).replace(/\\operatorname\*?|\\(left|right|big|Big|text|mathrm)\b/g, ""))
         .replace(/\\([A-Za-z]+)\s*/g, (_, name) => letter(name))
         .replace(/\\[^A-Za-z]|[{}&_]/g, "")
         .replace(/\s+/g, " ")
