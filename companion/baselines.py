@@ -162,7 +162,7 @@ class GatedPair(nn.Module):
     Raises
     ------
     TypeError
-        If `dim` is no int, or the input has no floating dtype.
+        If `dim` is not an int, or the input has no floating dtype.
     ValueError
         If the input has an odd number of elements along ``dim``.
 
@@ -363,7 +363,7 @@ class CentreLoss(nn.Module):
     Raises
     ------
     TypeError
-        If a number is none, or the input has no floating dtype.
+        If a number is not one, or the input has no floating dtype.
     ValueError
         If a number is out of range, or the input has another shape than (N, d) with targets (N,).
 
@@ -436,7 +436,7 @@ class MultiBias(nn.Module):
     channels : int
         C, the size of the input's dimension 1.
     copies : int
-        K.
+        How many biases a channel has, and copies of it: K.
     activation : str or callable
         :math:`\varphi`, see :func:`companion.functional.dac_linear`.
 
@@ -521,7 +521,7 @@ class ExtraLinear(nn.Module):
     Raises
     ------
     TypeError
-        If `channels` or `dim` is no int, or the input has no floating dtype.
+        If `channels` or `dim` is not an int, or the input has no floating dtype.
     ValueError
         If there is no channel, or the input has another number of them.
 
@@ -606,7 +606,7 @@ class GDN(nn.Module):
     Raises
     ------
     TypeError
-        If `channels` or `dim` is no int, or the input has no floating dtype.
+        If `channels` or `dim` is not an int, or the input has no floating dtype.
     ValueError
         If there is no channel, or the input has another number of them.
 

@@ -146,9 +146,9 @@ def rethink(
     >>> new = companion.rethink(model, "dac+aglu", example=(8,), classes=3)
     >>> print(new.rethought)
     AGLU (aglu)
-      ReLU → AGLU(num_parameters=1, dim=1, init='aglu'): 1
+      ReLU → AGLU(num_parameters=1, dim=1, init='aglu'): '1'
     DAC (dac)
-      Linear → DACLinear: 2
+      Linear → DACLinear: '2'
     parameters: 195 → 229
     weight decay: parameter_groups(model, ..., decay="kernels")
     >>> x = torch.randn(5, 8)

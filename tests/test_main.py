@@ -40,7 +40,7 @@ def test_a_network_is_counted_by_its_name(capsys: pytest.CaptureFixture[str]) ->
     assert any("DACConv2d" in line for line in said(capsys, "count", "squeezenet1_1", "--dac"))
     table = said(capsys, "count", f"{__name__}:own", "--input", "4", "--replace", "relu=aglu")
     assert "Linear → DACLinear: layers.2" in said(capsys, "count", f"{__name__}:Deciding", "--input", "4", "--dac")
-    assert table[:2] == ["ReLU → AGLU(num_parameters=1, dim=1, init='near_one'): 1", "parameters: 23 → 25"]
+    assert table[:2] == ["ReLU → AGLU(num_parameters=1, dim=1, init='near_one'): '1'", "parameters: 23 → 25"]
 
 
 def test_nothing_is_downloaded_for_parts_of_a_network(monkeypatch: pytest.MonkeyPatch) -> None:

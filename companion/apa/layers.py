@@ -141,7 +141,7 @@ class APA(_Adaptive):
     Raises
     ------
     TypeError
-        If a number is none, ``init`` neither a name nor two numbers, or ``dtype`` is not floating.
+        If a number is not one, ``init`` neither a name nor two numbers, or ``dtype`` is not floating.
     ValueError
         If ``init`` is unknown, its λ is not positive, or ``num_parameters`` is below 1.
 
@@ -196,7 +196,7 @@ class AGLU(_Adaptive):
     Raises
     ------
     TypeError
-        If a number is none, ``init`` neither a name nor two numbers, or ``dtype`` is not floating.
+        If a number is not one, ``init`` neither a name nor two numbers, or ``dtype`` is not floating.
     ValueError
         If ``init`` is unknown, its λ is not positive, or ``num_parameters`` is below 1.
 

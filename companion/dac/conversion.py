@@ -500,7 +500,7 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
     model : nn.Module
         A network that torch.fx can trace. It stays as it is.
     copies : int
-        K.
+        How many biases a channel has, and copies of it: K.
     example_input : Tensor, optional
         See `to_dac`.
 

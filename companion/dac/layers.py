@@ -91,7 +91,7 @@ class DACLinear(_Dendrites):
     Raises
     ------
     TypeError
-        If a size is no int, or the activation neither a name nor callable.
+        If a size is not an int, or the activation neither a name nor callable.
     ValueError
         If a size is negative, the activation's name unknown, or the activation not elementwise, as LA-SiLU and softmax.
 
@@ -166,7 +166,7 @@ class DACConv2d(_Dendrites):
     Raises
     ------
     TypeError
-        If a number is no int, or the activation neither a name nor callable.
+        If a number is not an int, or the activation neither a name nor callable.
     ValueError
         If a number is too small, the groups do not divide the channels, a name is unknown, or the activation is not
         elementwise, as LA-SiLU and softmax.

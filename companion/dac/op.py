@@ -153,7 +153,7 @@ def dac_conv2d(
     Raises
     ------
     TypeError
-        If an operand has no floating dtype, the activation is neither a name nor callable, or a number is no int.
+        If an operand has no floating dtype, the activation is neither a name nor callable, or a number is not an int.
     ValueError
         If shapes or devices do not fit, a number is too small, the kernel is larger than the padded image, the groups
         do not divide, or the activation's name or the pad order is unknown.

@@ -156,7 +156,7 @@ def attach_arr(
         Names of modules as ``model.named_modules`` has them, or patterns such as ``"blocks.*"`` (a ``*`` stands for one
         part of a name, no dot in it).
     num_classes : int
-        K.
+        How many classes there are: K.
     example : Tensor, sequence of int, tuple or mapping
         An input, or the shape of one example without the batch, such as (C, H, W). Always needed: the network runs once
         on tensors of these shapes that hold no numbers, to learn how long the responses are.

@@ -49,7 +49,7 @@ class MultiArgument(nn.Module):
     Raises
     ------
     TypeError
-        If a number is no int.
+        If a number is not an int.
     ValueError
         If a number is too small, `init` is unknown, or the arity does not divide the size of the input along ``dim``.
 
@@ -233,7 +233,7 @@ class Quadratic(nn.Module):
     Raises
     ------
     TypeError
-        If a number is no int, or a coefficient no number.
+        If a number is not an int, or a coefficient not a number.
     ValueError
         If the arity is less than 1 or there is another number of coefficients.
 

@@ -63,7 +63,7 @@ def multi_argument(x: Tensor, weights: Tensors, biases: Tensors, arity: int, dim
     Raises
     ------
     TypeError
-        If an operand has no floating dtype, weights or biases are no sequence, or a number is no int.
+        If an operand has no floating dtype, weights or biases are no sequence, or a number is not an int.
     ValueError
         If shapes or devices do not fit, ``dim`` does not exist, or the arity does not divide the size along it.
 
@@ -124,7 +124,7 @@ def quadratic_form(x: Tensor, coefficients: Tensor, arity: int, dim: int = -1) -
     Raises
     ------
     TypeError
-        If an operand has no floating dtype, or a number is no int.
+        If an operand has no floating dtype, or a number is not an int.
     ValueError
         If shapes or devices do not fit, ``dim`` does not exist, or the arity does not divide the size along it.
 

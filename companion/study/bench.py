@@ -12,6 +12,7 @@ The result goes to the folder of runs; ``python -m companion experiments promote
 from __future__ import annotations
 
 import argparse
+import ctypes
 import datetime
 import functools
 import json
@@ -147,6 +148,9 @@ _FORMATS = {torch.float32: torch.contiguous_format, torch.bfloat16: torch.channe
 #: How often a shape is measured beside which the reference was slow.
 _ATTEMPTS = 3
 
+_M_MMAP_THRESHOLD = -3
+"""Of glibc's malloc.h."""
+
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -268,8 +272,10 @@ def _peak_mebibytes(name: str, competitor: str, shape: Shape, dtype: str, device
     _choose(device)
     what = subjects()[name]
     (function,) = (c.build() for c in what.competitors if c.name == competitor)
-    small = Inputs.draw(what, tuple(min(size, 64) for size in shape), dtype, device)
-    small.forward_backward(function)  # imports, compilation
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(_M_MMAP_THRESHOLD, 2**16)  # what is freed goes back to the system, and is not there for the next pass
+    # Imports and compilation are not the pass's; for another shape torch.compile may compile once more.
+    Inputs.draw(what, shape, dtype, device).forward_backward(function)
     inputs = Inputs.draw(what, shape, dtype, device)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()

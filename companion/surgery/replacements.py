@@ -105,6 +105,9 @@ def replace_activations(
 
     Notes
     -----
+    A name makes its module with the defaults: "aglu" begins near one. :func:`companion.rethink` makes it as its paper
+    begins it in classifiers, ``AGLU(init="aglu")``.
+
     A call of a function is found where torch.fx can write down what its module does, with the modules inside as they
     are. That module is of a subclass then, whose ``forward`` is what torch.fx wrote: settings that it reads, such as
     whether to use checkpoints, are built in as they are, and other methods still call the functions. Where it cannot,
@@ -118,8 +121,8 @@ def replace_activations(
     >>> from companion import AGLU
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Sigmoid())
     >>> print(replace_activations(model, {"relu": "aglu"}).replaced)
-    ReLU → AGLU(num_parameters=1, dim=1, init='near_one'): 1
-    stays, no replacement of Sigmoid is given: 4
+    ReLU → AGLU(num_parameters=1, dim=1, init='near_one'): '1'
+    stays, no replacement of Sigmoid is given: '4'
     parameters: 224 → 226
     >>> per_channel = {nn.ReLU: lambda channels, dim: AGLU(channels, dim)}
     >>> replace_activations(model, per_channel, example=(3, 32, 32))[1]

@@ -588,10 +588,10 @@ def test_the_report_says_what_was_done_and_what_stays() -> None:
         *(nn.Conv2d(4, 4, 1, groups=4), nn.Flatten(), nn.Linear(4, 2)),
     )
     assert str(to_dac(model).converted).splitlines() == [
-        "Conv2d → DACConv2d: 2",
-        "stays, PReLU has parameters of its own: 3",
-        "stays, ReLU before AvgPool2d: 5",
-        "stays, ReLU before depthwise Conv2d: 8",
+        "Conv2d → DACConv2d: '2'",
+        "stays, PReLU has parameters of its own: '3'",
+        "stays, ReLU before AvgPool2d: '5'",
+        "stays, ReLU before depthwise Conv2d: '8'",
         "parameters: 427 → 439",
     ]
     assert to_dac(model, first=True).converted.changed == {"0": "the first layer has an activation"}
@@ -792,12 +792,12 @@ def between(activation: nn.Module, last: nn.Module | None = None) -> nn.Module:
             "AGLU before avg_pool2d: activations.0, activations.1; stays, AGLU before mean: activat",
         ),
         (models.SmallCNN(3, 10, activation=LASiLU), "LASiLU is not elementwise: activations.0, activations.1, activat"),
-        (between(AGLU(6)), "AGLU is not elementwise: 1"),
-        (between(RAA(6)), "RAA is not elementwise: 1"),
-        (between(nn.PReLU()), "PReLU has parameters of its own: 1"),
-        (between(nn.LeakyReLU(0.2)), "LeakyReLU has no DAC form: 1"),
-        (between(Bent()), "Bent has parameters of its own: 1"),
-        (between(nn.ReLU(), nn.Linear(6, 1)), "ReLU before Linear with one output: 1"),
+        (between(AGLU(6)), "AGLU is not elementwise: '1'"),
+        (between(RAA(6)), "RAA is not elementwise: '1'"),
+        (between(nn.PReLU()), "PReLU has parameters of its own: '1'"),
+        (between(nn.LeakyReLU(0.2)), "LeakyReLU has no DAC form: '1'"),
+        (between(Bent()), "Bent has parameters of its own: '1'"),
+        (between(nn.ReLU(), nn.Linear(6, 1)), "ReLU before Linear with one output: '1'"),
         (nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2).requires_grad_(False), nn.ReLU()), ""),
         (Shared(), "GELU before Linear that is called 3 times: blocks.0.1"),
     ],

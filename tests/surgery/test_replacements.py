@@ -70,7 +70,7 @@ def test_each_place_of_an_activation_without_parameters_gets_a_successor_of_its_
     new = replace_activations(in_two_places(nn.ReLU()), {nn.ReLU: AGLU})
     assert new[1] is not new[3]
     assert str(new.replaced).splitlines() == [
-        "ReLU, 2 places of one object → AGLU(num_parameters=1, dim=1, init='near_one'): 1, 3",
+        "ReLU, 2 places of one object → AGLU(num_parameters=1, dim=1, init='near_one'): '1', '3'",
         "parameters: 25 → 29",
     ]
     # their state is as good as parameters
@@ -334,7 +334,7 @@ def test_a_module_that_sees_several_numbers_of_channels_is_left_where_its_calls_
 
 
 def test_where_no_layer_says_where_the_channels_are_they_are_not_guessed() -> None:
-    with pytest.raises(ValueError, match=r"no layer before it says where the channels of \(1, 4, 4, 4\) are: 1"):
+    with pytest.raises(ValueError, match=r"no layer before it says where the channels of \(1, 4, 4, 4\) are: '1'"):
         replace_activations(nn.Sequential(nn.Identity(), nn.ReLU()), {nn.ReLU: PerChannel}, example=(4, 4, 4))
 
 

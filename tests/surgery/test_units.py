@@ -150,7 +150,7 @@ def test_where_something_else_reads_the_layer_the_reason_is_said_and_nothing_is_
 def test_a_tied_weight_is_not_widened() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     model[2].weight = model[0].weight
-    with pytest.raises(ValueError, match="Linear or its parameters stand in several places: 1"):
+    with pytest.raises(ValueError, match="Linear or its parameters stand in several places: '1'"):
         to_units(model, Maxout, (3,))
 
 

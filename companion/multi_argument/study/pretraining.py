@@ -66,7 +66,7 @@ class RandomMap:
     Raises
     ------
     TypeError
-        If a number is no int, or arguments have no floating dtype.
+        If a number is not an int, or arguments have no floating dtype.
     ValueError
         If the arity is less than 1, or arguments have another shape than (..., arity).
 

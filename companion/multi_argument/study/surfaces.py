@@ -157,7 +157,7 @@ def hermite_functions(arguments: Tensor, degree: int) -> list[Tensor]:
     Raises
     ------
     TypeError
-        If the arguments have no floating dtype, or the degree is no int.
+        If the arguments have no floating dtype, or the degree is not an int.
     ValueError
         If the shape does not fit, or the degree is negative.
 
