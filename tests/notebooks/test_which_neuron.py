@@ -11,7 +11,8 @@ PAGE = nbformat.read(ROOT / "book" / "together" / "which-neuron.ipynb", as_versi
 #: What a sentence begins with, and the neurons that it speaks of.
 OF = {
     "ReLU": ("relu",),
-    "SiLU, Mish": ("silu", "mish"),
+    "SiLU": ("silu",),
+    "Mish": ("mish",),
     "PReLU": ("prelu",),
     "AGLU and APA": ("aglu",),
     "LA-SiLU": ("la_silu",),

@@ -390,26 +390,27 @@ def test_cifar_clean():
     return on_cifar("la_silu", ACCURACIES[:1], lead("la_silu", "layeract-table-1", ["cifar10_resnet20"]), HALF_A_POINT)
 
 
-MET = {arena.NAME: ("relu", "prelu", "mish", "silu", "gelu"), arena.PHOTOGRAPHS: ("relu", "gelu")}
-"""Functions of single elements in each arena."""
+MET = ("relu", "prelu", "mish", "silu", "gelu")
+"""Functions of single elements in both arenas."""
+PLACES = (arena.NAME, arena.PHOTOGRAPHS)
 NAMES = LAYER_LEVEL | ELEMENT_LEVEL | {"gelu": "GELU"}
 
 
 def in_the_arenas(measure: arena.Measure, where: str) -> Verdict:
     """Whether LayerAct functions lead those of single elements."""
     effects = {
-        (layer, name): [effect(each, None, scale=100) for each in arena.meeting(layer, MET[name], measure, name)]
-        for layer, name in (("la_silu", arena.NAME), ("la_hardsilu", arena.NAME), ("la_silu", arena.PHOTOGRAPHS))
+        (layer, name): [effect(each, None, scale=100) for each in arena.meeting(layer, MET, measure, name)]
+        for layer in ("la_silu", "la_hardsilu")
+        for name in PLACES
     }
-    points = [[each.shown.mean for each in of] for of in effects.values()]
-    silu, hard = (f"{min(of):+.1f} to {max(of):+.1f}" for of in points[:2])
+    points = {key: [each.shown.mean for each in of] for key, of in effects.items()}
+    said = {key: f"{min(of):+.1f} to {max(of):+.1f}" for key, of in points.items()}
     every = [each for of in effects.values() for each in of]
     ahead, behind = ([each.outcome for each in every].count(outcome) for outcome in ("for", "against"))
-    over_both = enumerated([f"{each:+.1f}" for each in points[2]])
+    silu, hard = (" and ".join(said[layer, name] for name in PLACES) for layer in ("la_silu", "la_hardsilu"))
     return arena.arena().judge_effects(
-        f"Over {where} LA-SiLU leads five functions by {silu} points on digits, LA-HardSiLU by {hard}; on "
-        f"photographs LA-SiLU leads ReLU and GELU by {over_both}; clearly in {ahead}, "
-        f"behind in {behind} of {len(every)}.",
+        f"Over {where}, on digits and on photographs, LA-SiLU leads five functions by {silu} points, LA-HardSiLU by "
+        f"{hard}; clearly in {ahead}, behind in {behind} of {len(every)}.",
         every,
         "points",
     )
@@ -454,16 +455,18 @@ def test_clean():
         results.column("layeract-table-1", "cifar10_resnet20")[name] for name in ELEMENT_LEVEL.values()
     )
     margin = 100 * HALF_A_POINT / errors
-    found = [(each, name) for name in MET for each in arena.meeting("la_silu", MET[name], name=name)]
-    wrong = [arena.errors(other, name) for name in MET for other in MET[name]]
+    found = [(each, name) for name in PLACES for each in arena.meeting("la_silu", MET, name=name)]
+    wrong = [arena.errors(other, name) for name in PLACES for other in MET]
     effects = [effect(each, None, scale=100) for each, _ in found]
-    hard = [100 * each.difference.mean for each in arena.meeting("la_hardsilu", MET[arena.NAME])]
-    means = [100 * each.difference.mean for each, name in found if name == arena.NAME]
-    photographs = [f"{100 * each.difference.mean:+.2f}" for each, name in found if name == arena.PHOTOGRAPHS]
+
+    def led(layer: str, name: str) -> str:
+        means = [100 * each.difference.mean for each in arena.meeting(layer, MET, name=name)]
+        return f"{min(means):+.2f} to {max(means):+.2f}"
+
+    silu, hard = (" and ".join(led(layer, name) for name in PLACES) for layer in ("la_silu", "la_hardsilu"))
     return arena.arena().judge(
-        f"LA-SiLU leads {enumerated([NAMES[name] for name in MET[arena.NAME]])} by {min(means):+.2f} to "
-        f"{max(means):+.2f} points on digits, LA-HardSiLU by {min(hard):+.2f} to {max(hard):+.2f}; on photographs "
-        f"LA-SiLU leads ReLU and GELU by {enumerated(photographs)}.",
+        f"LA-SiLU leads {enumerated([NAMES[name] for name in MET])} by {silu} points on digits and on photographs, "
+        f"LA-HardSiLU by {hard}.",
         [no_worse(each, margin * of) for (each, _), of in zip(found, wrong, strict=True)],
         power=f"As accurate means not worse by {margin:.1%} of the errors, half a point on the paper's CIFAR-10.",
         undecided=arena.arena().with_more_seeds(effects),
