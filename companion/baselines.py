@@ -351,7 +351,7 @@ class CentreLoss(nn.Module):
     num_classes : int
         K, at least 1.
     dim : int
-        d, the length of a response, at least 1.
+        The length of a response, d, at least 1: a size, and no axis.
     rate : float
         :math:`\alpha`, from 0 to 1.
 

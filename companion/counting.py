@@ -44,8 +44,10 @@ def linear_flops(in_features: int, out_features: int, bias: bool = True) -> int:
 
     Parameters
     ----------
-    in_features, out_features : int
-        m and n.
+    in_features : int
+        How many inputs the layer has: m.
+    out_features : int
+        How many outputs: n.
     bias : bool
         Whether each output has one.
 
@@ -80,10 +82,14 @@ def conv2d_flops(
 
     Parameters
     ----------
-    in_channels, out_channels : int
-        m and n.
-    kernel, image : pair of int
-        (kh, kw), and the height and width of the input; the output has s × t pixels.
+    in_channels : int
+        How many channels come in: m.
+    out_channels : int
+        How many go out: n.
+    kernel : pair of int
+        (kh, kw).
+    image : pair of int
+        Height and width of the input; the output has s × t pixels.
     stride, padding, dilation : pair of int
         As in ``torch.nn.Conv2d``.
     groups : int

@@ -195,7 +195,7 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     "A small transformer that reads Shakespeare letter by letter learns faster with ReLU than with GELU (0.047 bits a "
     "letter after two million letters), and more slowly with AGLU (0.032 bits) and LA-SiLU (0.041).",
     "In convolutions on photographs none of 11 is ahead, and 6 are behind, by 0.6 to 2.3 points (about half or more of "
-    "the three largest losses GELU has, too, at the lower learning rate that they need); in a small "
+    "the three largest losses GELU has, too, at the lower learning rate that a short trial chose for them); in a small "
     "transformer, trained for twelve epochs, all 7 are "
     "ahead, ReLU by 4.0 points, and by 9.9 with ARR (why GELU is so weak there, we do not know).",
     "What to make of it, neuron by neuron, is the next page: {doc}`together/which-neuron`.",

@@ -25,8 +25,10 @@ def dac_linear_flops(in_features: int, out_features: int) -> int:
 
     Parameters
     ----------
-    in_features, out_features : int
-        m and n.
+    in_features : int
+        How many inputs the layer has: m.
+    out_features : int
+        How many outputs: n.
 
     Returns
     -------

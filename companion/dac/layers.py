@@ -74,8 +74,10 @@ class DACLinear(_Dendrites):
 
     Parameters
     ----------
-    in_features, out_features : int
-        m and n.
+    in_features : int
+        How many inputs the layer has: m.
+    out_features : int
+        How many outputs: n.
     activation : str or callable
         :math:`\varphi`, see :func:`companion.functional.dac_linear`.
     device, dtype
@@ -143,8 +145,10 @@ class DACConv2d(_Dendrites):
 
     Parameters
     ----------
-    in_channels, out_channels : int
-        m and n.
+    in_channels : int
+        How many channels come in: m.
+    out_channels : int
+        How many go out: n.
     kernel_size : int or pair of int
         (kh, kw).
     stride, padding, dilation, groups, pad_order

@@ -113,7 +113,7 @@ class ARR(nn.Module):
     num_classes : int
         K, at least 1.
     dim : int
-        d, the length of a response, at least 1.
+        The length of a response, d, at least 1: a size, and no axis.
     momentum : float
         m, from 0 (a mean never moves) to 1 (it is the last sample).
     read : {"before", "after"}

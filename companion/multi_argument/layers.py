@@ -30,8 +30,10 @@ class MultiArgument(nn.Module):
     ----------
     arity : int
         n, the arguments of a unit, at least 1. The layer before gives n outputs for each unit.
-    hidden, depth : int
-        Width and number of the hidden layers, at least 1. The paper has two of 64.
+    hidden : int
+        Width of the inner network's hidden layers, at least 1. The paper has 64.
+    depth : int
+        Number of these layers, at least 1. The paper has two.
     dim : int
         Where the units lie: −1 for tokens, 1 for images (N, C, H, W).
     init : {"xavier", "linear"}

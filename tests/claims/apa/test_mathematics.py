@@ -689,7 +689,7 @@ def test_expected_output():
     return Verdict(
         graded(agree > of / 2),
         f"In {agree} of {of} pairs of AGLUs, κ from 0.25 to 4 and λ from 0 to 10, the larger mean has the smaller "
-        "affinity score, the paper's measure of linearity.",
+        'affinity score, the paper\'s measure of linearity; "indicates" is read as: in most.',
     )
 
 

@@ -227,8 +227,8 @@ def test_figure_6():
     )
     return Verdict(
         graded(few[0] == 0),
-        f"Of 100 normal elements with deviation 5, {few[0]} are saturated, and of 10000 {many[0]}; the other panels "
-        f"give {enumerated([str(n) for n in many[1:]])}, so the number of elements decides and not the deviation.",
+        f"Of 100 normal elements with deviation 5, {few[0]} are saturated, and of 10000 {many[0]}; of 10000 in the "
+        f"other panels {enumerated([str(n) for n in many[1:]])}: the number of elements decides, not the deviation.",
     )
 
 

@@ -195,8 +195,8 @@ def test_count():
         listed.append(f"{says} instead of {has} for {data}")
     return Verdict(
         graded(all(cases), any(cases)),
-        f"For two arguments and three layers of 64 units it gives {enumerated(listed)}: it has one too many for each "
-        "input, and no biases of layers.",
+        f"For two arguments and three layers of 64 units it gives {enumerated(listed)}: one too many for each "
+        "input and for the inner network, no biases of layers.",
     )
 
 
