@@ -194,8 +194,9 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     "In two networks on graphs none of 7 is, and 1 is clearly less.",
     "A small transformer that reads Shakespeare letter by letter learns faster with ReLU than with GELU (0.047 bits a "
     "letter after two million letters), and more slowly with AGLU (0.032 bits) and LA-SiLU (0.041).",
-    "In convolutions on photographs none of 11 is ahead, and 6 are behind, by 0.6 to 2.3 points (about half or more of "
-    "the three largest losses GELU has, too, at the lower learning rate that a short trial chose for them); in a small "
+    "In convolutions on photographs none of 12 is ahead, and 7 are behind, by 0.6 to 2.3 points (about half or more of "
+    "what RAA, DNRT and two arguments lose GELU loses, too, at the lower learning rate that a short trial chose for "
+    "them); in a small "
     "transformer, trained for twelve epochs, all 7 are "
     "ahead, ReLU by 4.0 points, and by 9.9 with ARR (why GELU is so weak there, we do not know).",
     "What to make of it, neuron by neuron, is the next page: {doc}`together/which-neuron`.",
@@ -222,10 +223,11 @@ def test_all_meet_in_one_network() -> None:
     arena = figures.finished()["together-conv"]
     on_photographs = arena.verdicts()
     behind = [each for name, each in arena.comparisons().items() if on_photographs[name] == "worse"]
-    assert (len(on_photographs), "better" in on_photographs.values(), len(behind)) == (11, False, 6)
+    assert (len(on_photographs), "better" in on_photographs.values(), len(behind)) == (12, False, 7)
     losses = [f"{-100 * each.difference.mean:.1f}" for each in behind]
     assert re.findall(r"behind, by ([\d.]+) to ([\d.]+)\s+points", FOUND) == [(min(losses), max(losses))]
-    slow = sorted(behind, key=lambda each: each.difference.mean)[:3]
+    slow = [each for each in behind if each.key in ("raa", "dnrt", "two_arguments_last")]
+    assert len(slow) == 3
     others = [row for row in rows("together-conv") if row["neuron"] != "gelu"]
     alike = figures.Column("", [*results.load("together-conv", "rates")["rows"], *others]).comparisons()
     assert all(alike[each.key].difference.mean / each.difference.mean < 0.55 for each in slow)
