@@ -161,3 +161,8 @@ def test_memory_is_measured_at_one_of_the_largest_shapes(monkeypatch: pytest.Mon
 def test_the_reference_takes_some_time() -> None:
     took = bench.reference("cpu")
     assert 0 < took["least"] <= took["median"]
+
+
+def test_the_memory_of_a_compiled_function_has_no_compilation_in_it() -> None:
+    # the pass moves five tensors of 36 KiB at most; a compilation takes 30 MiB and more
+    assert bench.peak_mebibytes("apa", "companion, compiled", (96, 96), "float32", "cpu") < 4
