@@ -10,7 +10,7 @@
     return box.value.startsWith("&") ? "" : box.value;
   }
 
-  const one = (term) => (/^\s*(\\?[\p{L}\d.]+(_.)?|\(.*\))\s*$/u.test(term) ? term.trim() : `(${term.trim()})`);
+  const one = (term) => (/^\s*(\\?[\p{L}\d.]+(_.)?|\([^()]*\))\s*$/u.test(term) ? term.trim() : `(${term.trim()})`);
 
   // Fractions, roots and powers in one line, from the innermost braces outwards.
   function flat(formula) {

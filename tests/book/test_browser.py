@@ -281,6 +281,7 @@ def test_what_the_search_shows_has_no_raw_formulas(reader):
         (r"\lambda_1 \le \frac{1}{2}", "λ1 ≤ 1/2"),
         (r"\sigma(x) = \frac{1}{1 + e^{- x}}", "σ(x) = 1/(1 + e^(- x))"),
         (r"r = \frac{1}{\sqrt{\alpha + v}}", "r = 1/(√(α + v))"),
+        (r"\frac{1}{(a)(b)}", "1/((a)(b))"),
         (r"\operatorname{relu}(b_{i,j} + z_j)", "relu(bi,j + zj)"),
         (r"\frac{\tilde{b}_{i}}{\left|{z}\right|}", "(bi)/(|z|)"),
     ):

@@ -306,10 +306,7 @@ def two_in_a_row() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 def joined(weight: Tensor, bias: Tensor, c: Tensor) -> Tensor:
     """Biases and constants of the one layer, read off from what the two compute far below and far above all kinks."""
     far = 100.0
-    low, high = (
-        bias.relu(),
-        (bias + (c + far).relu()).relu(),
-    )
+    low, high = ((bias + (c + u).relu()).relu() for u in (-far, far))
     return torch.cat([high - low - far, (weight * low).sum(1, keepdim=True)], 1)
 
 
