@@ -1,4 +1,4 @@
-"""The page on which neuron to use: its sentences say what the rule says."""
+"""The page on which neuron to use: its first table says what the rule says, and its list speaks of every neuron."""
 
 import re
 
@@ -8,13 +8,15 @@ from book._tools.places import ROOT
 from companion.study.together.disturbed import advised
 
 PAGE = nbformat.read(ROOT / "book" / "together" / "which-neuron.ipynb", as_version=4)
-#: What a sentence begins with, and the neurons that it speaks of.
+TEXT = "\n".join(cell.source for cell in PAGE.cells if cell.cell_type == "markdown")
+#: What the page calls the neurons, in its table and in its list.
 OF = {
+    "GELU": (),
     "ReLU": ("relu",),
     "SiLU": ("silu",),
     "Mish": ("mish",),
     "PReLU": ("prelu",),
-    "AGLU and APA": ("aglu",),
+    "AGLU": ("aglu",),
     "LA-SiLU": ("la_silu",),
     "LA-HardSiLU": ("la_hardsilu",),
     "RAA": ("raa",),
@@ -23,14 +25,47 @@ OF = {
     "Centre loss": ("centre",),
     "DNRT": ("dnrt",),
     "DAC": ("dac",),
-    "One learned argument": ("one_argument",),
-    "Two arguments": ("two_arguments", "two_arguments_last"),
-    "maxout": ("multibias", "glu", "maxout"),
+    "one learned argument": ("one_argument",),
+    "two arguments": ("two_arguments", "two_arguments_last"),
+    "multi-bias": ("multibias",),
+    r"$z_1\,\sigma(z_2)$": ("glu",),
+    "maxout": ("maxout",),
+    "the rivals": ("multibias", "glu", "maxout"),
+}
+ROWS = {
+    "convolutions on photographs": "together-conv",
+    "small transformer, few images": "together-vit",
+    "small transformer, text": "together-gpt",
+    "perceptron on few images": "together-mlp",
+    "graph network": "together-graph",
 }
 
 
-def test_every_neuron_has_a_sentence_and_it_says_what_the_rule_says() -> None:
-    text = "\n".join(cell.source for cell in PAGE.cells if cell.cell_type == "markdown")
-    said = dict(re.findall(r"\*\*([^*]+):\*\* (no reason to|use it there|use it|try it|leave it)", text))
-    assert said.keys() == OF.keys()
-    assert {name: said[words] for words, names in OF.items() for name in names} == advised()
+def neurons(text: str) -> set[str]:
+    names = {name.lower(): of for name, of in OF.items()}
+    found = re.findall(
+        "|".join(map(re.escape, sorted(names, key=len, reverse=True))), re.sub("`.*?`", "", text.lower())
+    )
+    return {neuron for name in found for neuron in names[name]}
+
+
+def test_the_first_table_says_what_the_rule_says() -> None:
+    said = advised()
+    rows = [line.strip("| ").split(" | ") for line in TEXT.splitlines() if line.startswith("| ")]
+    found = {ROWS[row[0]]: row[1:] for row in rows if row[0] in ROWS}
+    assert found.keys() == {*ROWS.values()}
+    for arena, (take, trial, behind) in found.items():
+        words = {"use it": neurons(" ".join(re.findall(r"\*\*([^*]+)\*\*", take)))}
+        words["try it"] = neurons(" ".join(re.findall(r"\*\*([^*]+)\*\*", trial)))
+        words["leave it"] = neurons(behind)
+        for word, names in words.items():
+            there = {name for name in names if arena in said[name]}
+            assert there == {name for name in said if said[name].get(arena) == word}, (arena, word)
+        # Where no other is to be used, GELU is.
+        assert ("**GELU**" in take) == (not words["use it"])
+
+
+def test_the_list_speaks_of_every_neuron() -> None:
+    after = TEXT[TEXT.index("## Neuron by neuron") :]
+    listed = after[: after.index("(learned-curves)=")]
+    assert neurons(listed) == advised().keys()

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from companion.study import results
-from companion.study.together.figures import LABELS, Advice, Column, Verdict, advice, finished
+from companion.study.together.figures import LABELS, Advice, Column, advice, finished
 
 __all__ = ["advised", "attackable", "disturbed", "mean_over", "trained_again"]
 
@@ -119,33 +119,28 @@ def trained_again() -> dict[str, Column]:
     return {"accuracy": Column("digits", rows, smallest=smallest)} | _unlike_the_training(rows)
 
 
-def advised(*, again: bool = False) -> dict[str, Advice]:
-    """Return what the rule `advice` says of every neuron that met GELU in an arena.
+def advised(*, again: bool = False) -> dict[str, dict[str, Advice]]:
+    """Return what the rule `advice` says: by neuron, and there by the name of each arena in which it met GELU.
 
     Parameters
     ----------
     again : bool
-        With the verdicts of the networks on digits that were trained once more in place of the first ones.
+        With the networks on digits that were trained once more in place of the first ones, for the neurons that were.
 
     Examples
     --------
     >>> advised()["la_hardsilu"]
-    'leave it'
+    {'together-conv': 'leave it', 'together-mlp': 'leave it'}
     """
-    second = trained_again() if again else {}
-
-    def verdicts(arena: str, word: str, column: Column) -> dict[str, Verdict]:
-        found = column.verdicts()
-        if arena == "together-mlp" and word in second:
-            found |= second[word].verdicts()
-        return found
-
-    accuracies = {name: verdicts(name, "accuracy", column) for name, column in finished().items()}
-    others = [
-        verdicts(arena, word, column) for arena, columns in disturbed().items() for word, column in columns.items()
-    ]
-    return {
-        name: advice(*([each[name] for each in some if name in each] for some in (accuracies.values(), others)))
-        for name in LABELS
-        if any(name in each for each in accuracies.values())
-    }
+    others, second = disturbed(), trained_again() if again else {}
+    trained = {word: each.verdicts() for word, each in second.items()}
+    found: dict[str, dict[str, Advice]] = {name: {} for name in LABELS}
+    for arena, accuracy in finished().items():
+        columns = {"accuracy": accuracy, **others.get(arena, {})}
+        for name in accuracy.verdicts():
+            of = {
+                word: second[word] if arena == "together-mlp" and name in trained.get(word, {}) else each
+                for word, each in columns.items()
+            }
+            found[name][arena] = advice(name, of.pop("accuracy"), of.values())
+    return {name: words for name, words in found.items() if words}

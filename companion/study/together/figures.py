@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Verdict = Literal["better", "worse", "same", "open"]
-Advice = Literal["use it", "use it there", "try it", "no reason to", "leave it"]
+Advice = Literal["use it", "try it", "no reason to", "leave it"]
 
 _COLOURS: dict[Verdict, str] = {"better": COLOURS[2], "worse": COLOURS[1], "same": COLOURS[0], "open": COLOURS[4]}
 _MARKERS: dict[Verdict, str] = {"better": "^", "worse": "v", "same": "o", "open": "x"}
@@ -105,6 +105,12 @@ class Column:
         """Return `verdict` of each neuron."""
         return {name: verdict(found, self.smallest) for name, found in self.comparisons().items()}
 
+    def leads(self, name: str) -> bool:
+        """Return whether a neuron is there and clearly ahead of the reference, and no other clearly ahead of it."""
+        if self.verdicts().get(name) != "better":
+            return False
+        return "better" not in replace(self, reference=name).verdicts().values()
+
 
 def verdict(found: Comparison[Any], smallest: float) -> Verdict:
     """Say what a comparison decides.
@@ -135,38 +141,40 @@ def verdict(found: Comparison[Any], smallest: float) -> Verdict:
     return "better" if sign > 0 else "worse" if sign < 0 else "open"
 
 
-def advice(accuracies: Iterable[Verdict], others: Iterable[Verdict]) -> Advice:
-    """Say what to do with a neuron: a rule, so that nobody chooses the words.
+def advice(name: str, accuracy: Column, others: Iterable[Column]) -> Advice:
+    """Say what to do with a neuron in an arena: a rule, so that nobody chooses the words.
 
     Parameters
     ----------
-    accuracies : iterable of {"better", "worse", "same", "open"}
-        On what the arenas are about, one an arena.
-    others : iterable of the same
-        On everything else that was measured there.
+    name : str
+        The neuron.
+    accuracy : Column
+        What the arena is about; it has the neuron.
+    others : iterable of Column
+        Everything else that was measured there; they may lack it.
 
     Returns
     -------
-    {"use it", "use it there", "try it", "no reason to", "leave it"}
-        "use it" if it is clearly more accurate in an arena and clearly less in none ("use it there" if it met one arena
-        alone), "leave it" if it is clearly less accurate in one and more in none. Else "try it" where anything is
-        clearly better, and "no reason to" where nothing is.
+    {"use it", "try it", "no reason to", "leave it"}
+        "leave it" where it is clearly less accurate than the reference, "use it" where it `leads` in accuracy; else
+        "try it" where it leads in anything else, and "no reason to" where it leads in nothing.
 
     Examples
     --------
-    >>> advice(["same", "better"], ["worse"]), advice(["worse"], ["better"])
-    ('use it', 'leave it')
-    >>> advice(["same"], ["better", "worse"]), advice(["open"], ["open"]), advice(["better"], [])
-    ('try it', 'no reason to', 'use it there')
+    >>> def measured(**means):
+    ...     return Column("", [{"neuron": name, "seed": seed, "accuracy": mean + seed / 100 + 0.001 * (seed % 2)}
+    ...                        for name, mean in means.items() for seed in range(3)])
+    >>> accuracy, noise = measured(gelu=0.5, relu=0.6, mish=0.4, raa=0.5), measured(gelu=0.5, mish=0.6, raa=0.6)
+    >>> [advice(name, accuracy, [noise]) for name in ("relu", "mish", "raa")]
+    ['use it', 'leave it', 'try it']
+    >>> advice("raa", accuracy, [])
+    'no reason to'
     """
-    arenas = list(accuracies)
-    if {"better", "worse"} <= {*arenas}:
-        return "try it"
-    if "better" in arenas:
-        return "use it" if len(arenas) > 1 else "use it there"
-    if "worse" in arenas:
+    if accuracy.verdicts()[name] == "worse":
         return "leave it"
-    return "try it" if "better" in others else "no reason to"
+    if accuracy.leads(name):
+        return "use it"
+    return "try it" if any(each.leads(name) for each in others) else "no reason to"
 
 
 def averaged(rows: Iterable[Mapping[str, Any]], measure: str = "accuracy") -> list[dict[str, Any]]:
@@ -292,6 +300,7 @@ def differences(columns: Sequence[Compared], labels: Mapping[str, str]) -> Figur
         squeeze=False,
         figsize=(max(6.4, 2.4 + 1.65 * len(columns)), 1.2 + 0.26 * len(labels)),
     )
+    figure.set_layout_engine("constrained", wspace=0.06)  # between the outermost numbers of two columns
     for axis, column in zip(axes[0], columns, strict=True):
         _draw(axis, column, list(labels))
     axes[0][0].set_yticks(range(len(labels)), list(labels.values()))

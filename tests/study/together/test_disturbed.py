@@ -20,7 +20,7 @@ def test_who_is_not_really_attacked_is_not_compared_under_the_attack() -> None:
     assert set(left) - {"gelu", *compared} == {"aglu", "two_arguments_last"}
 
 
-def test_the_rule_counts_accuracy_before_all_else_and_what_was_trained_again_where_asked(monkeypatch) -> None:
+def test_the_rule_asks_for_a_lead_over_all_and_takes_what_was_trained_again_where_asked(monkeypatch) -> None:
     seeds = range(5)
 
     def of(**leads: float) -> Column:
@@ -33,13 +33,19 @@ def test_the_rule_counts_accuracy_before_all_else_and_what_was_trained_again_whe
             ],
         )
 
-    accuracy = {"together-mlp": of(relu=0.1, mish=0.0), "together-conv": of(relu=-0.1, dac=-0.1, raa=0.1)}
-    others = {"together-mlp": {"noise": of(relu=-0.1, mish=0.1)}, "together-conv": {"noise": of(relu=0.0, dac=0.1)}}
+    accuracy = {"together-mlp": of(relu=0.1, mish=0.0, prelu=0.2), "together-conv": of(relu=-0.1, raa=0.1, arr=0.1)}
+    others = {"together-mlp": {"noise": of(relu=-0.1, mish=0.1)}, "together-conv": {"noise": of(relu=0.1, raa=0.0)}}
     monkeypatch.setattr(module, "finished", lambda: accuracy)
     monkeypatch.setattr(module, "disturbed", lambda: others)
-    monkeypatch.setattr(module, "trained_again", lambda: {"accuracy": of(relu=-0.1), "noise": of(mish=-0.1)})
-    assert advised() == {"relu": "try it", "mish": "try it", "dac": "leave it", "raa": "use it there"}
-    assert advised(again=True) == {"relu": "leave it", "mish": "no reason to", "dac": "leave it", "raa": "use it there"}
+    monkeypatch.setattr(module, "trained_again", lambda: {"accuracy": of(prelu=-0.1), "noise": of(mish=-0.1)})
+    # relu is ahead of GELU on digits and prelu ahead of it; raa and arr are ahead of all others, and level.
+    photographs = {name: {"together-conv": word} for name, word in (("raa", "use it"), ("arr", "use it"))}
+    on_both = {"together-mlp": "no reason to", "together-conv": "leave it"}
+    first = {"relu": on_both, "mish": {"together-mlp": "try it"}, "prelu": {"together-mlp": "use it"}}
+    assert advised() == first | photographs
+    # relu was not trained again, so it keeps its place behind the first prelu
+    second = {"relu": on_both, "mish": {"together-mlp": "no reason to"}, "prelu": {"together-mlp": "leave it"}}
+    assert advised(again=True) == second | photographs
 
 
 def test_what_was_trained_again_has_the_names_of_the_first_time() -> None:

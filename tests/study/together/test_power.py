@@ -51,14 +51,22 @@ def test_an_arena_has_as_many_seeds_as_its_pilot_asks_for(arena, smallest):
     assert not any(row["at_edge"] for row in pilot["chosen"])
 
 
-def test_the_arena_of_text_asks_for_thirty_seeds():
-    pilot, laptop = results.load("together-gpt", "pilot"), get("together-gpt").presets["laptop"]
-    found = {(row["neuron"], row["seed"]): row["bits"] for row in pilot["rows"]}
-    differences = [found["gelu", seed] - found["relu", seed] for seed in pilot["seeds"]]
-    assert seeds_needed(differences, len(laptop["competitors"]) - 1, gpt.SMALLEST_DIFFERENCE) == 30
-    assert "--seeds 30" in gpt.__doc__
-    run = results.load("together-gpt")
-    assert len(run["seeds"]) == seeds_needed(differences, len(run["chosen"]) - 1, gpt.SMALLEST_DIFFERENCE) == 24
+def test_the_arena_of_text_has_the_seeds_that_its_pilot_asks_for_among_four_and_24_seeds_among_all():
+    pilot, laptop, run = (
+        results.load("together-gpt", "pilot"),
+        get("together-gpt").presets["laptop"],
+        results.load("together-gpt"),
+    )
+
+    def needed(result, comparisons: int) -> int:
+        found = {(row["neuron"], row["seed"]): row["bits"] for row in result["rows"]}
+        differences = [found["gelu", seed] - found["relu", seed] for seed in result["seeds"]]
+        return seeds_needed(differences, comparisons, gpt.SMALLEST_DIFFERENCE)
+
+    assert needed(pilot, 3) == len(run["seeds"]) == 24
+    assert needed(run, len(laptop["competitors"]) - 1) == 21
+    for words in ("24 seeds among the four", "21 among all ten", "--seeds 24"):
+        assert words in gpt.__doc__
     assert not any(row["at_edge"] for row in pilot["chosen"])
 
 
