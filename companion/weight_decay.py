@@ -12,7 +12,7 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Return optimiser groups in which what modules list in ``no_weight_decay`` is not decayed.
 
-    Weight decay pulls κ and λ of an APA towards a shape that nobody asked for (zero gain), so the paper
+    Weight decay pulls κ of an APA to 0, where it is constant, and its λ to log 2, so the paper
     exempts them, as He et al. did for PReLU's slope. A module says so in a class attribute: a tuple of the
     names of its own parameters. timm's networks have a method of this name; what it returns are names of parameters as
     seen from that module, and those that there are not are no error.

@@ -57,6 +57,9 @@ def build(output: Path = BOOK, source: Path = BOOK) -> Path:
                 shutil.rmtree(output / "_build" / remains, ignore_errors=True)
             raise RuntimeError(f"the book does not build:\n{result.stdout}")
         pages = output / "_build" / "html"
+        # Where no page has changed Sphinx writes nothing, and no new style either.
+        if (style := source / "_static").is_dir():
+            shutil.copytree(style, pages / "_static", dirs_exist_ok=True)
         for download in (pages / "_sources").rglob("*.ipynb"):
             save(plain_copy(source / download.relative_to(pages / "_sources"), release_tag()), download)
     return pages

@@ -112,7 +112,7 @@ class _Adaptive(nn.Module):
 
 
 class APA(_Adaptive):
-    r"""Adaptive parametric activation with learnable κ and λ.
+    r"""Adaptive parametric activation with learnable κ and λ, between 0 and 1; stands where a sigmoid stood.
 
     .. math:: \eta(z) = (1 + \lambda e^{-\kappa z})^{-1/\lambda},\quad \lambda = \operatorname{softplus}(\rho)
 
@@ -121,13 +121,13 @@ class APA(_Adaptive):
     num_parameters : int
         1: one κ and one λ, shared by all channels (the paper's choice). Otherwise the number of channels.
     dim : int
-        The dimension along which channels lie; matters only for per-channel parameters.
+        The dimension along which channels lie, for per-channel parameters: 1 for (N, C) and images, −1 for tokens.
     init : str or (float, float)
         ``"near_one"`` (κ, λ ~ U(0.8, 1.2)), ``"aglu"`` (κ ~ U(1, 1.3), λ ~ U(0, 1)), ``"apa_balanced"`` (both U(0, 1)),
         ``"apa_long_tailed"`` (κ ~ U(−1, 0), λ ~ U(0, 1)), ``"sigmoid"``, ``"silu"`` (κ = λ = 1), ``"gelu"``
         (κ = 1.702, λ = 1), or the two numbers. Drawn values of λ are at least 1e-3.
     device, dtype
-        Of the parameters; float32 by default, whatever the input's.
+        Of the parameters; torch's defaults, whatever the input's.
     inplace : bool
         Accepted where networks give it to every activation, and without effect.
 
@@ -178,11 +178,12 @@ class AGLU(_Adaptive):
     num_parameters : int
         1: one κ and one λ, shared by all channels (the paper's choice). Otherwise the number of channels.
     dim : int
-        The dimension along which channels lie; matters only for per-channel parameters.
+        The dimension along which channels lie, for per-channel parameters: 1 for (N, C) and images, −1 for tokens.
     init : str or (float, float)
-        A name, see :class:`APA`, or the two numbers κ and λ.
+        ``"near_one"``, drawn as the paper draws for generators and language models; ``"aglu"``, as for classifiers;
+        ``"silu"`` and ``"gelu"``, not drawn; any other name of :class:`APA`; or the two numbers κ and λ.
     device, dtype
-        Of the parameters; float32 by default, whatever the input's.
+        Of the parameters; torch's defaults, whatever the input's.
     inplace : bool
         Accepted where networks give it to every activation, and without effect.
 
@@ -202,7 +203,9 @@ class AGLU(_Adaptive):
 
     Notes
     -----
-    Input of any shape; output of the same shape and dtype. Chapter: *APA and AGLU*, equation ``eq-apa-aglu``.
+    Input of any shape; output of the same shape and dtype. The paper trains κ and λ without weight decay:
+    :func:`companion.parameter_groups` builds the optimiser's groups.
+    Chapter: *APA and AGLU*, equation ``eq-apa-aglu``.
 
     References
     ----------

@@ -17,7 +17,7 @@ from companion.files import cache_directory, keep
 
 _kernels: list[Kernels] = []
 
-#: What a kernel may be given: a tensor or None for a pointer, a NumPy scalar of the parameter's type for a number.
+#: A kernel is given a tensor or None for a pointer, and a NumPy scalar of the parameter's type for a number.
 Arguments = Sequence[Any]
 
 #: Blocks of a grid at most, along x, y and z. Of a larger number CuPy takes the lower 32 bits, without a word.

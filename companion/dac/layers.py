@@ -104,6 +104,8 @@ class DACLinear(_Dendrites):
     Notes
     -----
     There is no bias of the output; the next layer's biases are that. After the last layer add one, if it is needed.
+    Biases of connections are a matrix, and weight decay takes them along with the weights unless
+    ``parameter_groups(model, ..., decay="kernels")`` builds the optimiser's groups.
 
     References
     ----------

@@ -36,7 +36,7 @@ class RAA(nn.Module):
     channels : int
         d, the elements of a vector, at least 1.
     gate : {"gelu", "silu", "relu"} or callable
-        See :func:`companion.functional.raa`.
+        See :func:`companion.functional.raa`. With "relu" no gradient reaches ``weight`` and ``bias``: they never learn.
     dim : int
         Where the elements of a vector lie: −1 for tokens, 1 for images (N, C, H, W).
     inplace : bool
@@ -213,8 +213,10 @@ class ARR(nn.Module):
 
         Parameters
         ----------
-        x, target : Tensor
-            (N, d) and (N,).
+        x : Tensor
+            (N, d).
+        target : Tensor
+            (N,), integers: the class of each example.
         widths : sequence of int, optional
             How many elements each layer has, d in all: the loss is the mean over the layers.
 
@@ -243,8 +245,10 @@ class ARR(nn.Module):
 
         Parameters
         ----------
-        x, target : Tensor
-            (N, d) and (N,).
+        x : Tensor
+            (N, d).
+        target : Tensor
+            (N,), integers: the class of each example.
 
         Returns
         -------

@@ -29,7 +29,8 @@ class LayerAct(nn.Module):
     alpha : float
         Added to the variance, > 0.
     dims : int or sequence of int, optional
-        The dimensions that are normalised together; None: all but the first. For a sequence of tokens give ``dims=-1``.
+        The dimensions that are normalised together; None: all but the first. For a sequence of tokens give ``dims=-1``:
+        otherwise every token's gate sees the tokens after it.
     unbiased : bool
         Divide the sum of squares by d − 1 (as the published code does) instead of d (as the paper writes).
     inplace : bool

@@ -33,7 +33,7 @@ Status = Literal[
     "opposite",
     "does not hold",
 ]
-Basis = Literal["proof", "their table", "our run", "our run, set-up ours", "our run, smaller", "nothing yet"]
+Basis = Literal["formulas", "their table", "our run", "our run, set-up ours", "our run, smaller", "nothing yet"]
 Severity = Literal["fatal", "matters", "detail"]
 Kind = Literal["mathematics", "tables", "experiments"]
 
@@ -44,10 +44,10 @@ BASES: tuple[Basis, ...] = get_args(Basis)
 """What a verdict can rest on."""
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""How much depends on a claim: the method or the main result; what a reader would do; nothing else."""
+"""How much depends on a claim, from the method itself, or what a reader would do, down to nothing."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""What decides a claim: computation; the paper's own numbers; trainings of ours."""
+"""What decides a claim, a computation, the paper's own numbers, or trainings of ours."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class Exercise:
 
     @property
     def parameters(self) -> list[str]:
-        """Of the function that is asked for: those of the reference that must be given."""
+        """Names of what the function that is asked for takes, as those of the reference that must be given."""
         parameters = inspect.signature(self.reference).parameters.values()
         return [each.name for each in parameters if each.default is each.empty]
 

@@ -105,8 +105,10 @@ def replace_activations(
 
     Notes
     -----
-    A name makes its module with the defaults: "aglu" begins near one. :func:`companion.rethink` makes it as its paper
-    begins it in classifiers, ``AGLU(init="aglu")``.
+    A name makes its module with the defaults: "aglu" begins near one, and "la_silu" and "la_hardsilu" normalise over
+    all dimensions but the first, so that in a network of tokens every token's gate sees those after it. There give
+    ``lambda: LASiLU(dims=-1)``. :func:`companion.rethink` does it, and begins AGLU as its paper does in classifiers,
+    ``AGLU(init="aglu")``.
 
     A call of a function is found where torch.fx can write down what its module does, with the modules inside as they
     are. That module is of a subclass then, whose ``forward`` is what torch.fx wrote: settings that it reads, such as

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Verdict = Literal["better", "worse", "same", "open"]
-Advice = Literal["use it", "try it", "no reason to", "leave it"]
+Advice = Literal["use it", "try it", "ahead", "no reason to", "leave it"]
 
 _COLOURS: dict[Verdict, str] = {"better": COLOURS[2], "worse": COLOURS[1], "same": COLOURS[0], "open": COLOURS[4]}
 _MARKERS: dict[Verdict, str] = {"better": "^", "worse": "v", "same": "o", "open": "x"}
@@ -155,26 +155,30 @@ def advice(name: str, accuracy: Column, others: Iterable[Column]) -> Advice:
 
     Returns
     -------
-    {"use it", "try it", "no reason to", "leave it"}
+    {"use it", "try it", "ahead", "no reason to", "leave it"}
         "leave it" where it is clearly less accurate than the reference, "use it" where it `leads` in accuracy; else
-        "try it" where it leads in anything else, and "no reason to" where it leads in nothing.
+        "try it" where it leads in anything else. Where it leads in nothing: "ahead" if it is clearly more accurate than
+        the reference, so that another is more accurate still, and otherwise "no reason to".
 
     Examples
     --------
     >>> def measured(**means):
     ...     return Column("", [{"neuron": name, "seed": seed, "accuracy": mean + seed / 100 + 0.001 * (seed % 2)}
     ...                        for name, mean in means.items() for seed in range(3)])
-    >>> accuracy, noise = measured(gelu=0.5, relu=0.6, mish=0.4, raa=0.5), measured(gelu=0.5, mish=0.6, raa=0.6)
-    >>> [advice(name, accuracy, [noise]) for name in ("relu", "mish", "raa")]
-    ['use it', 'leave it', 'try it']
-    >>> advice("raa", accuracy, [])
-    'no reason to'
+    >>> accuracy = measured(gelu=0.5, relu=0.7, mish=0.4, raa=0.6)
+    >>> [advice(name, accuracy, []) for name in ("relu", "mish", "raa")]
+    ['use it', 'leave it', 'ahead']
+    >>> advice("raa", accuracy, [measured(gelu=0.5, mish=0.6, raa=0.6)])
+    'try it'
     """
-    if accuracy.verdicts()[name] == "worse":
+    accurate = accuracy.verdicts()[name]
+    if accurate == "worse":
         return "leave it"
     if accuracy.leads(name):
         return "use it"
-    return "try it" if any(each.leads(name) for each in others) else "no reason to"
+    if any(each.leads(name) for each in others):
+        return "try it"
+    return "ahead" if accurate == "better" else "no reason to"
 
 
 def averaged(rows: Iterable[Mapping[str, Any]], measure: str = "accuracy") -> list[dict[str, Any]]:
@@ -330,7 +334,13 @@ def _draw(axis: Any, column: Compared, names: list[str]) -> None:
         colour = _COLOURS[decided]
         reach = comparison.detectable * column.unit
         axis.barh(place, 2 * reach, left=-reach, height=0.7, color=COLOURS[4], alpha=0.2, linewidth=0)
-        axis.plot([middle.low * column.unit, middle.high * column.unit], [place, place], color=colour, linestyle="-")
+        axis.plot(
+            [middle.low * column.unit, middle.high * column.unit],
+            [place, place],
+            color=colour,
+            linestyle="-",
+            solid_capstyle="butt",
+        )
         axis.plot([middle.mean * column.unit], [place], color=colour, marker=_MARKERS[decided], markersize=5)
     axis.set_title(column.title)
     axis.grid(visible=False)

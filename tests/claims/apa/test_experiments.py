@@ -108,9 +108,9 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
     counts += f": {clear}"
     alike = enumerated([f"{each.shown.mean:+.1f}" for each in level]) if met else listed(level)
     also = f"; in the arenas {listed(others)} %" if met else f" for all{counts if len(gains) > 2 else ''}"
-    rivals = enumerated([*gains]) if len(gains) <= 2 else f"its {len(gains)} rivals"
+    whose = f"{enumerated([*gains])}'s" if len(gains) <= 2 else f"its {len(gains)} rivals'"
     return tuned.judge(
-        f"On {on}{at} AGLU lowers the errors of {rivals} by {listed(effects)} % at tuned rates, "
+        f"On {on}{at} AGLU lowers {whose} errors (negative: raises) by {listed(effects)} % at tuned rates, "
         f"{alike} % at {ALIKE:g}{also}.",
         judged,
         power=powered(effects, "% of the errors"),
@@ -333,7 +333,7 @@ def test_logits_skewed():
     every, rest = (with_interval(each.shown) for each in effects)
     return run.judge_effects(
         f"On digits, {effects[0].shown.n} seeds, mean |skewness| at an imbalance of {LONG_TAILED} minus that at 1 is "
-        f"{every} over all images, as in the paper, but {rest} without a class's own.",
+        f"{every} over all images, measured as in the paper, and {rest} over images of other classes alone.",
         effects,
         "in skewness",
     )
@@ -489,6 +489,6 @@ def test_early_layers():
     return arena.arena().judge_effects(
         "In the arena the mean output for normal inputs, which is larger for harder curves, is in the first of three "
         f"layers {last} above that in the last, and {second} above that in the second.",
-        [effect(found[0], None)],
+        [effect(each, None) for each in found],
         "in the mean output",
     )

@@ -26,7 +26,6 @@ from tests.claims.apa.facts import (
     detail,
     eta,
     evaluator,
-    fatal,
     found_by_sympy,
     gelu,
     grid,
@@ -509,7 +508,7 @@ def test_d_kappa():
 
 
 # The authors' code for AGLU has a backward pass of its own that follows this formula.
-@fatal(
+@matters(
     "apa-d-lambda",
     "∂AGLU/∂λ is −(z/λ)η/(λ + exp(κz)).",
     "Eqs. 8 and 15",

@@ -209,7 +209,7 @@ def test_mnist_variance():
 )
 def test_mnist_inherent():
     # Noise on the layer's input is equal for all: that is judged. Noise on images is not; its ratio stands beside it.
-    gains = ", but {2.lower} and {2.higher} per unit of input fluctuation under image noise."
+    gains = " (judged); {2.lower} and {2.higher} per unit of input fluctuation under image noise."
     return lower(f"LayerAct fluctuates {ON_INPUT}{gains}", "fluctuation", Y_MEAN, Y_MEAN[:1], GAIN, judged=Y_MEAN)
 
 

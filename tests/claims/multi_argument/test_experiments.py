@@ -104,7 +104,7 @@ def against_relu(
     means = [f"{each.shown.mean:+.1f}" for each in effects]
     others: list[Outcome] = ["for" if so else "ruled out" for so in also]
     return runs()[0].judge(
-        f"Points by which two arguments lead ReLU in {words}, {WHERE}: {enumerated(means[::2])}; normalised ReLU: "
+        f"Points by which two arguments lead ReLU in {words}, {WHERE}: {enumerated(means[::2])}; both normalised: "
         f"{enumerated(means[1::2])}{further}.",
         [*(each.outcome for each in effects), *others, *met],
         power=powered(effects, "points"),

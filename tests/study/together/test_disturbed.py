@@ -40,7 +40,7 @@ def test_the_rule_asks_for_a_lead_over_all_and_takes_what_was_trained_again_wher
     monkeypatch.setattr(module, "trained_again", lambda: {"accuracy": of(prelu=-0.1), "noise": of(mish=-0.1)})
     # relu is ahead of GELU on digits and prelu ahead of it; raa and arr are ahead of all others, and level.
     photographs = {name: {"together-conv": word} for name, word in (("raa", "use it"), ("arr", "use it"))}
-    on_both = {"together-mlp": "no reason to", "together-conv": "leave it"}
+    on_both = {"together-mlp": "ahead", "together-conv": "leave it"}
     first = {"relu": on_both, "mish": {"together-mlp": "try it"}, "prelu": {"together-mlp": "use it"}}
     assert advised() == first | photographs
     # relu was not trained again, so it keeps its place behind the first prelu
