@@ -29,6 +29,7 @@ OF = {
     "two arguments": ("two_arguments", "two_arguments_last"),
     "multi-bias": ("multibias",),
     r"$z_1\,\sigma(z_2)$": ("glu",),
+    "SwiGLU": ("swiglu",),
     "maxout": ("maxout",),
     "the rivals": ("multibias", "glu", "maxout"),
 }
