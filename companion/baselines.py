@@ -434,11 +434,13 @@ class MultiBias(nn.Module):
     Parameters
     ----------
     channels : int
-        C, the size of the input's dimension 1.
+        C, the size of the input's dimension `dim`.
     copies : int
         How many biases a channel has, and copies of it: K.
     activation : str or callable
         :math:`\varphi`, see :func:`companion.functional.dac_linear`.
+    dim : int
+        Where the channels lie: 1 for (N, C) and images, −1 for what a dense layer gives.
 
     Attributes
     ----------
@@ -455,6 +457,7 @@ class MultiBias(nn.Module):
     Shape
     -----
     Input (N, C, ...), output (N, K·C, ...): all channels with their first bias, then all with their second, and so on.
+    With ``dim=-1`` input (..., C), output (..., K·C).
     Chapter: *DAC* (``book/mechanisms/dac``).
 
     References
@@ -471,28 +474,34 @@ class MultiBias(nn.Module):
 
     no_weight_decay = ("bias",)
 
-    def __init__(self, channels: int, copies: int, activation: str | Callable[[Tensor], Tensor] = "relu") -> None:
+    def __init__(
+        self, channels: int, copies: int, activation: str | Callable[[Tensor], Tensor] = "relu", dim: int = 1
+    ) -> None:
         super().__init__()
         check_elementwise(activation)
         if min(channels, copies) < 1:
             raise ValueError(f"channels and copies are {channels} and {copies}; allowed are positive numbers")
-        self.activation = activation
+        if dim not in (1, -1):
+            raise ValueError(f"dim is {dim}; allowed are 1 and -1")
+        self.activation, self.dim = activation, dim
         self.bias = nn.Parameter(torch.zeros(copies, channels))
 
     def forward(self, z: Tensor) -> Tensor:
         """Copy, bias and activate."""
         copies, channels = self.bias.shape
-        if z.ndim < 2 or z.shape[1] != channels:
-            raise ValueError(f"z has shape {tuple(z.shape)}; allowed is (N, {channels}, ...)")
+        if z.ndim < max(1, 1 + self.dim) or z.shape[self.dim] != channels:
+            allowed = f"(N, {channels}, ...)" if self.dim == 1 else f"(..., {channels})"
+            raise ValueError(f"z has shape {tuple(z.shape)}; allowed is {allowed}")
+        place = self.dim % z.ndim
         phi = self.activation if callable(self.activation) else ACTIVATIONS[self.activation]
         # y_kj = φ(b_kj + z_j)
-        bias = self.bias.to(z.dtype).reshape(copies, channels, *(1,) * (z.ndim - 2))
-        return phi(bias + z.unsqueeze(1)).flatten(1, 2)
+        bias = self.bias.to(z.dtype).reshape(copies, channels, *(1,) * (z.ndim - 1 - place))
+        return phi(bias + z.unsqueeze(place)).flatten(place, place + 1)
 
     def extra_repr(self) -> str:
-        """Channels, copies and activation."""
+        """Channels, copies and activation, and where the channels lie if it is not dimension 1."""
         copies, channels = self.bias.shape
-        return f"{channels}, copies={copies}, activation={self.activation!r}"
+        return f"{channels}, copies={copies}, activation={self.activation!r}" + ", dim=-1" * (self.dim == -1)
 
 
 class ExtraLinear(nn.Module):

@@ -118,6 +118,8 @@ def rethink(
 
     Raises
     ------
+    TypeError
+        If the model is no module, or a scripted one.
     ValueError
         If a name is unknown, the neurons do not go together, one that needs labels has no classes, the network was
         rethought already, a neuron finds no place in it, or `held` and `weight` have no loss that they could be about,
@@ -158,10 +160,10 @@ def rethink(
     chosen = _told(_chosen(neurons), held, weight)
     if why := _why_not(chosen, classes):
         raise ValueError(f"neurons: got {neurons!r}, but {why}")
+    new, entered = copy_of(model), list[Entered]()
     if isinstance(vars(model).get(NAME), Rethought):
         names = "+".join(vars(model)[NAME].neurons)
         raise ValueError(f"model: got one that was rethought as {names!r}, allowed is one that was not; see undo")
-    new, entered = copy_of(model), list[Entered]()
     # of those that stand before an activation the last one enters first: each comes before those that are there
     for neuron in [neuron for acts in get_args(Acts) for neuron in reversed(chosen) if neuron.acts == acts]:
         before = new
@@ -225,7 +227,7 @@ def extra_loss(model: nn.Module, target: Tensor) -> Tensor:
     Parameters
     ----------
     model : nn.Module
-        What `rethink` returned, after a forward pass in training mode.
+        What `rethink` returned, or ``torch.compile`` of it, after a forward pass in training mode.
     target : Tensor
         (N,), the class of each example.
 
@@ -250,6 +252,7 @@ def extra_loss(model: nn.Module, target: Tensor) -> Tensor:
     >>> loss = nn.functional.cross_entropy(model(torch.randn(4, 8)), target) + companion.extra_loss(model, target)
     >>> loss.backward()
     """
+    model = getattr(model, "_orig_mod", model)
     losses = [loss for name in _report_of(model).neurons if (loss := declared()[name].loss) is not None]
     return sum((loss(model, target) for loss in losses), start=torch.zeros((), device=target.device))
 

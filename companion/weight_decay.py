@@ -36,6 +36,8 @@ def parameter_groups(
 
     Raises
     ------
+    TypeError
+        If the model is no module.
     ValueError
         If `weight_decay` is negative, `decay` is unknown, or a listed name is not a parameter of the module that
         lists it.
@@ -52,6 +54,8 @@ def parameter_groups(
     >>> [(len(group["params"]), group["weight_decay"]) for group in parameter_groups(model, 1e-4)]
     [(2, 0.0001), (1, 0.0)]
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: got {type(model).__name__}, allowed is an nn.Module and not its parameters")
     if weight_decay < 0:
         raise ValueError(f"weight_decay is {weight_decay}; allowed is 0 or more")
     if decay not in ("all", "kernels"):

@@ -56,6 +56,15 @@ def test_multi_bias_copies_biases_and_activates(shape):
             assert torch.equal(out[:, 3 * copy + channel], expected)
 
 
+@pytest.mark.parametrize("shape", [(3,), (5, 3), (5, 7, 3), (5, 3, 3, 3)])
+def test_multi_bias_copies_channels_that_lie_last(shape):
+    layer, first = MultiBias(3, 2, dim=-1).double(), MultiBias(3, 2).double()
+    torch.nn.init.normal_(layer.bias)
+    first.load_state_dict(layer.state_dict())
+    z = torch.randn(shape, dtype=torch.float64)
+    assert torch.equal(layer(z), first(z.reshape(-1, 3)).reshape(*shape[:-1], 6))
+
+
 def test_multi_bias_and_a_linear_layer_are_the_papers_equation_3():
     m, n, copies = 4, 5, 3
     layer, linear = MultiBias(m, copies, "tanh").double(), torch.nn.Linear(copies * m, n, bias=False).double()
@@ -91,6 +100,10 @@ def test_multi_bias_refuses_what_does_not_fit():
         MultiBias(3, 2)(torch.zeros(2, 4))
     with pytest.raises(ValueError, match=r"z has shape \(3,\)"):
         MultiBias(3, 2)(torch.zeros(3))
+    with pytest.raises(ValueError, match=r"z has shape \(3, 4\); allowed is \(\.\.\., 3\)"):
+        MultiBias(3, 2, dim=-1)(torch.zeros(3, 4))
+    with pytest.raises(ValueError, match="dim is 2; allowed are 1 and -1"):
+        MultiBias(3, 2, dim=2)
     with pytest.raises(ValueError, match="channels and copies are 3 and 0"):
         MultiBias(3, 0)
     with pytest.raises(ValueError, match="activation: got 'rectify'"):

@@ -154,6 +154,15 @@ def test_the_losses_of_several_neurons_add_up() -> None:
     assert companion.extra_loss(companion.rethink(SmallNet(), "relu", (2, 4, 4)), target) == 0
 
 
+def test_the_losses_of_a_compiled_network_are_those_of_the_network_itself() -> None:
+    x, target = batch()
+    new = companion.rethink(SmallNet().double(), "arr", x, CLASSES).train()
+    again = copy.deepcopy(new)
+    compiled = torch.compile(new, backend="eager")
+    compiled(x), again(x)
+    assert companion.extra_loss(compiled, target) == companion.extra_loss(again, target)
+
+
 def test_a_loss_holds_what_it_is_told_and_counts_as_much_as_it_is_told() -> None:
     torch.manual_seed(0)
     model, x = vit()
@@ -245,6 +254,10 @@ def test_a_wrong_model_or_argument_is_refused() -> None:
         companion.rethink(model, "relu", (2, 4, 4))
     with pytest.raises(TypeError, match="neurons: got list, allowed are names"):
         companion.rethink(SmallNet(), ["relu"], (2, 4, 4))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"model: got str, allowed is an nn\.Module, and none that is scripted"):
+        companion.rethink("resnet18", "relu", (2, 4, 4))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"model: got generator, allowed is an nn\.Module and not its parameters"):
+        companion.parameter_groups(model.parameters(), 0.1)  # type: ignore[arg-type]
     for call in (companion.undo, lambda model: companion.extra_loss(model, torch.zeros(1))):
         with pytest.raises(ValueError, match="model: got a SmallNet that was not rethought"):
             call(SmallNet())

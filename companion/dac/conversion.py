@@ -534,7 +534,7 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
         setattr(layer, "in_features" if dense else "in_channels", copies * channels)
-        return nn.Sequential(MultiBias(channels, copies, activation).to(layer.weight), layer)
+        return nn.Sequential(MultiBias(channels, copies, activation, -1 if dense else 1).to(layer.weight), layer)
 
     def ungrouped(layer: nn.Module) -> bool:
         return getattr(layer, "groups", 1) == 1

@@ -87,6 +87,8 @@ def copied(module: nn.Module, originals: dict[nn.Module, nn.Module] | None = Non
 
 def copy_of(model: nn.Module) -> nn.Module:
     """A copy; torch's own of a transformer's decoder layer forgets an activation that is a module."""
+    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
+        raise TypeError(f"model: got {type(model).__name__}, allowed is an nn.Module, and none that is scripted")
     new = copy.deepcopy(model)
     for name, module in model.named_modules():
         if isinstance(module, nn.TransformerDecoderLayer) and "activation" in module._modules:
@@ -100,6 +102,7 @@ def put(model: nn.Module, name: str, new: nn.Module) -> None:
     parent, _, own = name.rpartition(".")
     setattr(model.get_submodule(parent), own, new)
     _known_to_torch(model.get_submodule(parent), own)
+    _packed_where_known(model, parent)
 
 
 def put_back(model: nn.Module, name: str, old: nn.Module) -> None:
@@ -114,6 +117,7 @@ def put_function(model: nn.Module, path: str, name: str, function: Any) -> None:
     delattr(parent, name)
     vars(parent)[name] = function
     _known_to_torch(parent, name)
+    _packed_where_known(model, path)
 
 
 def put_class(model: nn.Module, path: str, kind: type[nn.Module], names: Iterable[str]) -> None:
@@ -135,3 +139,19 @@ def _known_to_torch(parent: nn.Module, name: str) -> None:
     if isinstance(parent, nn.TransformerDecoderLayer) and isinstance(activation, nn.Module):
         # copies look for a function, and take ReLU if they find none
         vars(parent)[name] = activation
+
+
+def _packed_where_known(model: nn.Module, path: str) -> None:
+    """Let torch's encoders above a layer pack padded batches only while they know the activations of all their layers.
+
+    A packed batch is a nested tensor, which few functions take.
+    """
+    names = path.split(".") if path else []
+    for end in range(len(names) + 1):
+        encoder = model.get_submodule(".".join(names[:end]))
+        if isinstance(encoder, nn.TransformerEncoder):
+            known = all(getattr(layer, "activation_relu_or_gelu", 0) for layer in encoder.layers)
+            if known and vars(encoder).pop("_packed_before", False):
+                encoder.use_nested_tensor = True
+            elif not known and getattr(encoder, "use_nested_tensor", False):
+                encoder.use_nested_tensor, vars(encoder)["_packed_before"] = False, True

@@ -97,7 +97,8 @@ def replace_activations(
     ------
     TypeError
         If a replacement is a module instead of something that makes one, or wants to be told something else than
-        ``channels`` and ``dim``; or if a key is not a class of modules.
+        ``channels`` and ``dim``; if `replacements` is no mapping, or a key of it no class of modules; or if the model
+        is no module, or a scripted one.
     ValueError
         If a name is not known; if nothing is replaced, the error says why; if ``channels`` is wanted without an
         example; or if a new module has an ``arity`` other than 1, as `MultiArgument` has: the layer before it would
@@ -130,6 +131,10 @@ def replace_activations(
     >>> replace_activations(model, per_channel, example=(3, 32, 32))[1]
     AGLU(num_parameters=8, dim=1, init='near_one')
     """
+    if not isinstance(replacements, Mapping):
+        raise TypeError(
+            f"replacements: got {type(replacements).__name__}, allowed is a mapping such as {{'relu': 'aglu'}}"
+        )
     rules = Rules(replacements, where, strict)
     if example is None and (wanting := rules.wanting()):
         raise ValueError(f"example: got None, but what replaces {wanting} wants the number of channels")

@@ -161,6 +161,20 @@ def test_a_whole_transformer_of_torch() -> None:
         assert (new(x) - model(x)).abs().max() > 1e-3
 
 
+def test_a_transformer_of_torch_takes_padded_batches_as_before() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    model = nn.Sequential(nn.TransformerEncoder(layer, 2)).eval()
+    x, padded = torch.randn(2, 5, 16), torch.tensor([[False] * 3 + [True] * 2, [False] * 5])
+    new = replace_activations(model, {"relu": "aglu"})
+    with torch.no_grad():
+        expected = new[0].train()(x, src_key_padding_mask=padded)[~padded]
+        torch.testing.assert_close(new[0].eval()(x, src_key_padding_mask=padded)[~padded], expected)
+        assert model[0].use_nested_tensor
+        assert not new[0].use_nested_tensor
+        assert restore_activations(new)[0].use_nested_tensor
+        torch.testing.assert_close(new(x), model(x))
+
+
 def test_copies_of_a_decoder_layer_keep_an_activation_that_is_a_module() -> None:
     layer, x = nn.TransformerDecoderLayer(16, 2, 32, dropout=0.0, activation=nn.Tanh()).eval(), torch.randn(2, 5, 16)
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), layer)

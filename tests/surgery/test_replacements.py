@@ -392,6 +392,8 @@ def test_what_cannot_be_asked_for_is_an_error() -> None:
         replace_activations(model, {nn.ReLU: 3})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match=r"got ReLU\(\), allowed are names of activations and classes of modules"):
         replace_activations(model, {nn.ReLU(): AGLU})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="replacements: got str, allowed is a mapping"):
+        replace_activations(model, "aglu")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"got 'rely', allowed are threshold, relu, .*, or a class"):
         replace_activations(model, {"rely": AGLU})
     with pytest.raises(ValueError, match=r"got 'glue', allowed are .*gelu.*aglu.*raa.*, or what makes a module"):
