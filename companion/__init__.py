@@ -1,6 +1,7 @@
 """New artificial neurons: derived, checked by machine, and implemented with raw CUDA kernels.
 
-Modules live here, functions in :mod:`companion.functional`. Importing this package imports torch and nothing else
+Modules live here, such as `AGLU`, and functions in :mod:`companion.functional`; `rethink` puts them into a network that
+is there already, by name. Importing this package imports torch and nothing else
 that is large; CuPy, SymPy, Matplotlib and torchvision are imported where they are used.
 """
 

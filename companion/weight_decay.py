@@ -24,9 +24,9 @@ def parameter_groups(
     weight_decay : float
         For all other parameters.
     decay : str
-        "kernels": of those only the parameters named ``weight`` with two or more dimensions, which linear operators
-        multiply with. Biases are spared, also those that a DAC has per weight, and so is the scale of a normalisation.
-        "all": all of them.
+        "kernels": of those only the parameters named ``weight``, or like ``in_proj_weight`` and ``weight_ih_l0``, with
+        two or more dimensions, which linear operators multiply with. Biases are spared, also those that a DAC has per
+        weight, and so is the scale of a normalisation. "all": all of them.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def parameter_groups(
             exempt.add(own[name])
         if decay == "kernels":
             own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
-            exempt.update(value for name, value in own.items() if name != "weight" or value.ndim < 2)
+            exempt.update(value for name, value in own.items() if "weight" not in name.split("_") or value.ndim < 2)
     learnable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in learnable if p not in exempt], "weight_decay": weight_decay},

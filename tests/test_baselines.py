@@ -37,6 +37,15 @@ def test_the_module_is_the_function():
     assert torch.equal(Gumbel()(z), gumbel(z))
 
 
+def test_kernels_of_attention_and_of_recurrent_layers_are_decayed_too():
+    model = torch.nn.ModuleList([torch.nn.MultiheadAttention(4, 2), torch.nn.LSTM(4, 3), torch.nn.LayerNorm(4)])
+    decayed, _ = parameter_groups(model, 0.1, "kernels")
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert {names[id(parameter)] for parameter in decayed["params"]} == {
+        *("0.in_proj_weight", "0.out_proj.weight", "1.weight_ih_l0", "1.weight_hh_l0")
+    }
+
+
 def test_prelu_exempts_its_slope_from_decay():
     layer = PReLU()
     assert [name for name, _ in layer.named_parameters()] == list(layer.no_weight_decay)

@@ -256,6 +256,10 @@ def test_a_wrong_model_or_argument_is_refused() -> None:
         companion.rethink(SmallNet(), ["relu"], (2, 4, 4))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"model: got str, allowed is an nn\.Module, and none that is scripted"):
         companion.rethink("resnet18", "relu", (2, 4, 4))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"model: got what torch\.compile has returned"):
+        companion.rethink(torch.compile(SmallNet()), "relu", (2, 4, 4))
+    with pytest.raises(ValueError, match=r"it sees \(4,\), and a batch has a dimension more: '1'"):
+        companion.rethink(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), "raa", torch.randn(3))
     with pytest.raises(TypeError, match=r"model: got generator, allowed is an nn\.Module and not its parameters"):
         companion.parameter_groups(model.parameters(), 0.1)  # type: ignore[arg-type]
     for call in (companion.undo, lambda model: companion.extra_loss(model, torch.zeros(1))):

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from companion.dnrt.layers import ARR
 from companion.operators import as_float
-from companion.rehearsal import Example, call, example_of, rehearse
+from companion.rehearsal import Example, rehearse
+from companion.surgery.layouts import Seen, look
 
 __all__ = ["AttachedARR", "attach_arr", "detach_arr"]
 
@@ -292,22 +293,25 @@ def _widths(model: nn.Module, names: list[str], example: Example, response: Resp
     outputs: dict[str, Any] = {}
     for name in names:
         model.get_submodule(name).register_forward_hook(lambda _, __, output, name=name: outputs.update({name: output}))
-    call(model, example_of(model, example))
+    seen = look(model, example)
     if silent := [name for name in names if name not in outputs]:
         raise ValueError(f"layers: got {silent[0]!r}, which the network does not run")
     for name in names if not callable(response) else ():
-        _check_layout(name, model.get_submodule(name), outputs[name])
+        _check_layout(name, model.get_submodule(name), outputs[name], seen)
     return {name: _response(name, outputs[name], response).shape[1] for name in names}
 
 
-def _check_layout(name: str, layer: nn.Module, output: Any) -> None:
-    """Refuse maps whose last dimension, and not the second, is one that the layer's parameters have."""
-    if any(getattr(module, "dim", None) == 1 for module in layer.modules()):
+def _check_layout(name: str, layer: nn.Module, output: Any, seen: Seen) -> None:
+    """Refuse maps with their channels last: so the layer's parameters say, or what came before it, if it has none."""
+    sizes = {size for parameter in layer.parameters() for size in parameter.shape} - {1}
+    if sizes and any(getattr(module, "dim", None) == 1 for module in layer.modules()):
         return  # it has been told where they are
-    sizes = {size for parameter in layer.parameters() for size in parameter.shape}
     shape = tuple(output.shape) if isinstance(output, Tensor) else ()
-    if len(shape) == 4 and shape[1] not in sizes and shape[3] in sizes:
+    if len(shape) != 4:
+        return
+    by_parameters = shape[1] not in sizes and shape[3] in sizes
+    if by_parameters if sizes else seen.channels(name)[0] == {"channels": shape[3], "dim": -1}:
         raise ValueError(
-            f"layers: {name!r} gives {shape} with its channels last, allowed are maps (N, d, H, W); response may be a "
-            "function such as lambda x: x.mean((1, 2))"
+            f"layers: {name!r} gives {shape} with its channels last, allowed are maps (N, d, H, W); attach_arr takes "
+            "a function as response, such as lambda x: x.mean((1, 2))"
         )

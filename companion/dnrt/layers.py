@@ -150,6 +150,9 @@ class ARR(nn.Module):
     Where `torch.distributed` is initialised, every rank follows the batches of all ranks, in the order of the ranks, so
     that all have the same means; all have to take the step. The batches may differ in size.
 
+    torch's ``AveragedModel(..., use_buffers=True)`` cannot average booleans such as the buffer that knows which classes
+    were seen; with ``multi_avg_fn=get_ema_multi_avg_fn(...)`` it can.
+
     On a GPU the targets are not read back: one outside the classes is an assertion of the device, as in
     :func:`torch.nn.functional.cross_entropy`. The memory is that of K · d numbers, and of N² for a batch where plain
     torch computes. A kernel takes two launches for the loss and the means, one for the gradient; it computes in

@@ -38,7 +38,7 @@ def refuse_script(this: Any) -> None:
     name = getattr(this, "__name__", type(this).__name__)
     raise TypeError(
         f"torch.jit.script: got {name}, which its language cannot say, allowed are torch.compile, torch.export and "
-        "torch.jit.trace"
+        "torch.jit.trace, whose result cannot always be saved"
     )
 
 

@@ -88,9 +88,11 @@ def look(model: nn.Module, example: Example) -> Seen:
     def enter(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         running.append((name, module))
         x = inputs[0] if inputs else None
-        if not isinstance(x, Tensor) or x.ndim < 2:
+        if not isinstance(x, Tensor):
             return
-        if x.ndim == 2:
+        if x.ndim < 2:
+            seen.doubts[name] = f"it sees {tuple(x.shape)}, and a batch has a dimension more"
+        elif x.ndim == 2:
             seen.layouts[name].add((x.shape[1], -1))
         elif (layout := latest.get(x.ndim)) and x.shape[layout[1]] == layout[0]:
             seen.layouts[name].add(layout)

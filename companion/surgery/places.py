@@ -89,6 +89,8 @@ def copy_of(model: nn.Module) -> nn.Module:
     """A copy; torch's own of a transformer's decoder layer forgets an activation that is a module."""
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         raise TypeError(f"model: got {type(model).__name__}, allowed is an nn.Module, and none that is scripted")
+    if hasattr(model, "_orig_mod"):
+        raise TypeError("model: got what torch.compile has returned, allowed is the network itself; compile afterwards")
     new = copy.deepcopy(model)
     for name, module in model.named_modules():
         if isinstance(module, nn.TransformerDecoderLayer) and "activation" in module._modules:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from companion import ARR, attach_arr, detach_arr, replace_activations
+from companion import AGLU, ARR, attach_arr, detach_arr, replace_activations
 from companion.study.models.vit import VisionTransformer
 
 
@@ -89,6 +89,14 @@ class ChannelsLast(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.linear(x.permute(0, 2, 3, 1))
         return out
+
+
+@pytest.mark.parametrize("activation", [nn.GELU, AGLU])
+@pytest.mark.parametrize("side", [6, 4])
+def test_an_activation_after_a_layer_with_its_channels_last_has_them_last(activation, side) -> None:
+    model = nn.Sequential(ChannelsLast(), activation())
+    with pytest.raises(ValueError, match=rf"'1' gives \(1, {side}, {side}, 4\) with its channels last"):
+        attach_arr(model, "1", 3, (1, side, side))
 
 
 def test_maps_with_their_channels_last_are_refused_but_for_a_function_that_averages_them() -> None:
