@@ -913,6 +913,13 @@ def test_the_number_of_parameters_is_the_papers(make, layers, width) -> None:
 # --- multi-bias and replacement ----------------------------------------------------------------------------------
 
 
+def test_multi_bias_takes_tokens_and_channels_that_lie_last() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(2, 6, 7, 4)
+    converted = to_multibias(model, 2)
+    nn.init.normal_(converted.get_submodule("2")[0].bias)
+    torch.testing.assert_close(converted(x), converted(x.reshape(-1, 4)).reshape(2, 6, 7, 3))
+
+
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_copies_with_equal_biases_and_shared_out_weights_change_nothing(version: str) -> None:
     model = trained(models.resnet20(3, 10, version=version))
