@@ -8,7 +8,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from companion.activations import ACTIVATIONS, check_elementwise
-from companion.operators import as_float, as_int, cast, check_floating, compute_dtype, where_else, without_autocast
+from companion.operators import (
+    as_float,
+    as_int,
+    cast,
+    check_dtype,
+    check_floating,
+    compute_dtype,
+    where_else,
+    without_autocast,
+)
 
 __all__ = [
     "GDN",
@@ -441,6 +450,8 @@ class MultiBias(nn.Module):
         :math:`\varphi`, see :func:`companion.functional.dac_linear`.
     dim : int
         Where the channels lie: 1 for (N, C) and images, −1 for what a dense layer gives.
+    device, dtype
+        Of the parameters; torch's defaults, whatever the input's.
 
     Attributes
     ----------
@@ -475,16 +486,28 @@ class MultiBias(nn.Module):
     no_weight_decay = ("bias",)
 
     def __init__(
-        self, channels: int, copies: int, activation: str | Callable[[Tensor], Tensor] = "relu", dim: int = 1
+        self,
+        channels: int,
+        copies: int,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        dim: int = 1,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_elementwise(activation)
+        check_dtype(dtype)
         if min(channels, copies) < 1:
             raise ValueError(f"channels and copies are {channels} and {copies}; allowed are positive numbers")
         if dim not in (1, -1):
             raise ValueError(f"dim is {dim}; allowed are 1 and -1")
         self.activation, self.dim = activation, dim
-        self.bias = nn.Parameter(torch.zeros(copies, channels))
+        self.bias = nn.Parameter(torch.zeros(copies, channels, device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Make all biases 0."""
+        nn.init.zeros_(self.bias)
 
     def forward(self, z: Tensor) -> Tensor:
         """Copy, bias and activate."""
@@ -519,6 +542,8 @@ class ExtraLinear(nn.Module):
         d, the elements of a vector, at least 1.
     dim : int
         Where the elements of a vector lie: −1 for tokens, 1 for images (N, C, H, W).
+    device, dtype
+        Of the parameters; torch's defaults, whatever the input's.
 
     Attributes
     ----------
@@ -552,11 +577,25 @@ class ExtraLinear(nn.Module):
     ExtraLinear(16, dim=-1)
     """
 
-    def __init__(self, channels: int, dim: int = -1) -> None:
+    def __init__(
+        self,
+        channels: int,
+        dim: int = -1,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
+        channels = as_int("channels", channels, minimum=1)
+        check_dtype(dtype)
         self.dim = as_int("dim", dim)
-        self.weight = nn.Parameter(torch.zeros(as_int("channels", channels, minimum=1)))
-        self.bias = nn.Parameter(torch.zeros(1))
+        self.weight = nn.Parameter(torch.zeros(channels, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Make it pass on what it is given."""
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the number to all elements."""
@@ -604,6 +643,8 @@ class GDN(nn.Module):
         it can be larger than the network around it.
     dim : int
         Where the elements of a vector lie: −1 for tokens, 1 for images (N, C, H, W).
+    device, dtype
+        Of the parameters; torch's defaults, whatever the input's.
 
     Attributes
     ----------
@@ -646,12 +687,27 @@ class GDN(nn.Module):
 
     no_weight_decay = ("beta", "gamma")
 
-    def __init__(self, channels: int, dim: int = -1) -> None:
+    def __init__(
+        self,
+        channels: int,
+        dim: int = -1,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         channels = as_int("channels", channels, minimum=1)
+        check_dtype(dtype)
         self.dim = as_int("dim", dim)
-        self.beta = nn.Parameter(torch.ones(channels))
-        self.gamma = nn.Parameter(0.1 * torch.eye(channels))
+        self.beta = nn.Parameter(torch.empty(channels, device=device, dtype=dtype))
+        self.gamma = nn.Parameter(torch.empty(channels, channels, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Begin again: β is 1, γ a tenth of the identity."""
+        with torch.no_grad():
+            self.beta.fill_(1)
+            self.gamma.zero_().fill_diagonal_(0.1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise."""

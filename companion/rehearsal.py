@@ -78,7 +78,7 @@ def example_of(model: nn.Module, example: Example) -> tuple[tuple[Any, ...], dic
         return (example.clone(),), {}
     if isinstance(example, Mapping):
         return (), _cloned(dict(example))
-    if not isinstance(example, Sequence):
+    if not isinstance(example, Sequence) or isinstance(example, str):
         raise TypeError(f"example: got {example!r}, allowed are a shape, a tensor, a tuple or a mapping of arguments")
     if not all(isinstance(size, int) for size in example):
         return tuple(_cloned(list(example))), {}

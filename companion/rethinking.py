@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 
 from companion.neurons import Neuron, declared
 from companion.neurons.declaration import Acts
-from companion.rehearsal import Example
+from companion.rehearsal import Example, example_of
 from companion.surgery.places import copy_of
 from companion.surgery.report import parameters
 
@@ -119,7 +119,7 @@ def rethink(
     Raises
     ------
     TypeError
-        If the model is no module, or a scripted one.
+        If the model is no module, or a scripted one, or the example is none of what is allowed.
     ValueError
         If a name is unknown, the neurons do not go together, one that needs labels has no classes, the network was
         rethought already, a neuron finds no place in it, or `held` and `weight` have no loss that they could be about,
@@ -164,6 +164,7 @@ def rethink(
     if isinstance(vars(model).get(NAME), Rethought):
         names = "+".join(vars(model)[NAME].neurons)
         raise ValueError(f"model: got one that was rethought as {names!r}, allowed is one that was not; see undo")
+    example_of(model, example)  # not every neuron looks at it, and a wrong one is always wrong
     # of those that stand before an activation the last one enters first: each comes before those that are there
     for neuron in [neuron for acts in get_args(Acts) for neuron in reversed(chosen) if neuron.acts == acts]:
         before = new

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 import companion
 from companion import files, functional, operators, simulator
+from companion.baselines import ExtraLinear
 from companion.simulator import build
 from companion.study import bench
 
@@ -55,8 +57,8 @@ MODULES: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
     (lambda: companion.LAHardSiLU(), (2, 4, 5)),
     (lambda: companion.DACLinear(5, 3, device="meta"), (2, 5)),
     (lambda: companion.DACConv2d(4, 6, 3, padding=1, device="meta"), (2, 4, 5, 5)),
-    (lambda: companion.MultiBias(4, 2).to("meta"), (2, 4, 5)),
-    (lambda: companion.GDN(4, dim=1).to("meta"), (2, 4, 5)),
+    (lambda: companion.MultiBias(4, 2, device="meta"), (2, 4, 5)),
+    (lambda: companion.GDN(4, dim=1, device="meta"), (2, 4, 5)),
     (lambda: companion.ChannelAttention(16).to("meta"), (2, 16, 5, 5)),
     (lambda: companion.SpatialAttention().to("meta"), (2, 16, 5, 5)),
 ]
@@ -83,6 +85,36 @@ def test_a_number_as_parameter_asks_for_no_float64_either() -> None:
         z = torch.zeros(2, 3, device="meta", requires_grad=True)
         functional.aglu(z, 1.0, 0.5).sum().backward()
         functional.apa(z, 1.0, 0.5).sum().backward()
+
+
+WITH_PARAMETERS: list[Callable[..., nn.Module]] = [
+    companion.AGLU,
+    companion.APA,
+    partial(companion.DACConv2d, 4, 6, 3),
+    partial(companion.DACLinear, 5, 3),
+    partial(companion.GDN, 4),
+    partial(companion.MultiArgument, 2),
+    partial(companion.MultiBias, 4, 2),
+    partial(companion.Quadratic, 2),
+    partial(companion.RAA, 4),
+    partial(ExtraLinear, 4),
+]
+
+
+@pytest.mark.parametrize("make", WITH_PARAMETERS, ids=lambda make: getattr(make, "func", make).__name__)
+def test_parameters_are_made_where_and_as_wide_as_was_asked_and_can_be_filled_there(
+    make: Callable[..., nn.Module],
+) -> None:
+    torch.manual_seed(3)
+    wanted = make(dtype=torch.float64).state_dict()
+    empty = make(device="meta", dtype=torch.float64)
+    assert {(each.device.type, each.dtype) for each in empty.parameters()} == {("meta", torch.float64)}
+    torch.manual_seed(3)
+    filled = empty.to_empty(device="cpu")
+    filled.reset_parameters()
+    torch.testing.assert_close(filled.state_dict(), wanted, rtol=0, atol=0)
+    with pytest.raises(TypeError, match=r"dtype: got torch\.int64, allowed is a floating dtype"):
+        make(dtype=torch.int64)
 
 
 def test_a_seed_gives_the_same_parameters_on_every_device() -> None:

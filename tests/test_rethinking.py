@@ -262,6 +262,8 @@ def test_a_wrong_model_or_argument_is_refused() -> None:
         companion.rethink(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), "raa", torch.randn(3))
     with pytest.raises(TypeError, match=r"model: got generator, allowed is an nn\.Module and not its parameters"):
         companion.parameter_groups(model.parameters(), 0.1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="example: got 'relu', allowed are a shape, a tensor"):
+        companion.rethink(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), "dac", "relu")
     for call in (companion.undo, lambda model: companion.extra_loss(model, torch.zeros(1))):
         with pytest.raises(ValueError, match="model: got a SmallNet that was not rethought"):
             call(SmallNet())

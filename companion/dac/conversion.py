@@ -19,6 +19,7 @@ from companion.baselines import MultiBias
 from companion.dac.flow import NORMS, Flow, follow
 from companion.dac.layers import DACConv2d, DACLinear
 from companion.dac.tracing import SHAPE, Network, free_name, trace
+from companion.operators import as_int
 from companion.surgery.report import alike, parameters
 
 __all__ = ["ChannelBias", "Converted", "PreActivated", "to_dac", "to_multibias"]
@@ -421,6 +422,8 @@ def to_dac(
 
     Raises
     ------
+    TypeError
+        If `model` is no module, or `example_input` no tensor.
     ValueError
         If the network cannot be traced (the error names the module), nothing in it can be replaced (it says what
         activations there are), or `first` is given and the first layer cannot be replaced, or with `keep_function`.
@@ -512,6 +515,8 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
 
     Raises
     ------
+    TypeError
+        If `model` is no module, `copies` no int, or `example_input` no tensor.
     ValueError
         If the network cannot be traced, nothing in it can be replaced, or `copies` is not positive.
 
@@ -539,6 +544,7 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
     def ungrouped(layer: nn.Module) -> bool:
         return getattr(layer, "groups", 1) == 1
 
+    copies = as_int("copies", copies, minimum=1)
     net = trace(model, example_input)
     flow = follow(net, ungrouped, biases=False, bare_sums=False)
     if not flow.takers:

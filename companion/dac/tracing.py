@@ -118,6 +118,10 @@ def _asks_for_its_mode(module: nn.Module) -> bool:
 
 def trace(model: nn.Module, example_input: Tensor | None) -> Network:
     """A copy of a network as a graph in which nothing works in place."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: got {type(model).__name__}, allowed is an nn.Module")
+    if not (example_input is None or isinstance(example_input, Tensor)):
+        raise TypeError(f"example_input: got {example_input!r}, allowed is a tensor, a batch as the network takes it")
     root = copy.deepcopy(model)
     part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: _put(root, name, new))
     tracer = _Tracer(example_input)

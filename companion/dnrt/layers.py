@@ -15,6 +15,7 @@ from companion.operators import (
     as_float,
     as_int,
     cast,
+    check_dtype,
     check_floating,
     compute_dtype,
     refuse_script,
@@ -41,6 +42,8 @@ class RAA(nn.Module):
         Where the elements of a vector lie: −1 for tokens, 1 for images (N, C, H, W).
     inplace : bool
         Accepted where networks give it to every activation, and without effect.
+    device, dtype
+        Of the parameters; torch's defaults, whatever the input's.
 
     Attributes
     ----------
@@ -76,14 +79,24 @@ class RAA(nn.Module):
 
     __prepare_scriptable__ = refuse_script
 
-    def __init__(self, channels: int, gate: Gate = "gelu", dim: int = -1, *, inplace: bool = False) -> None:
+    def __init__(
+        self,
+        channels: int,
+        gate: Gate = "gelu",
+        dim: int = -1,
+        *,
+        inplace: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         channels = as_int("channels", channels, minimum=1)
         check_gate(gate)
+        check_dtype(dtype)
         self.gate = gate
         self.dim = as_int("dim", dim)
-        self.weight = nn.Parameter(torch.zeros(channels))
-        self.bias = nn.Parameter(torch.zeros(1))
+        self.weight = nn.Parameter(torch.zeros(channels, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
 
     def reset_parameters(self) -> None:
         """Make it again the activation that it replaces."""

@@ -276,7 +276,14 @@ class Quadratic(nn.Module):
         numbers = [as_float("coefficients", c) for c in coefficients]
         if len(numbers) != count:
             raise ValueError(f"coefficients: got {len(numbers)}, allowed are {count} for arity {self.arity}")
-        self.coefficients = nn.Parameter(torch.tensor(numbers, device=device, dtype=dtype or torch.get_default_dtype()))
+        self._start = tuple(numbers)
+        self.coefficients = nn.Parameter(torch.empty(count, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Begin again with the coefficients named at construction."""
+        with torch.no_grad():
+            self.coefficients.copy_(torch.tensor(self._start, dtype=torch.float64).to(self.coefficients.dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         return quadratic_form(x, self.coefficients, self.arity, self.dim)

@@ -6,6 +6,7 @@ import copy
 import operator
 import pickle
 import random
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -750,6 +751,20 @@ def test_nothing_to_convert_is_an_error() -> None:
         to_dac(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
     with pytest.raises(ValueError, match=r"in Sequential no activation .* it has no such layer$"):
         to_dac(nn.Sequential(nn.Flatten()))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda model: to_dac("model"), r"model: got str, allowed is an nn\.Module"),
+        (lambda model: to_dac(model, (3,)), r"example_input: got \(3,\), allowed is a tensor"),
+        (lambda model: to_multibias(model, 2.5), r"copies: got 2\.5"),
+        (lambda model: to_multibias(model, 0), "copies: got 0"),  # before torch warns of weights without elements
+    ],
+)
+def test_a_wrong_argument_is_named(call: Callable[[nn.Module], nn.Module], words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        call(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
 
 
 class Shared(nn.Module):
