@@ -15,7 +15,15 @@
     }
   }
 
+  // A cell with whole sentences in it stays wide enough to read on a phone; the table scrolls instead.
+  function keepWide() {
+    for (const cell of document.querySelectorAll(".bd-article td")) {
+      cell.classList.toggle("sentences", cell.textContent.length > 60);
+    }
+  }
+
   addEventListener("load", () => {
+    keepWide();
     giveFocus();
     window.MathJax?.startup?.promise?.then(giveFocus); // formulas have their width only then
   });
