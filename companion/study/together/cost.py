@@ -1,20 +1,21 @@
 """``together-cost``: what a neuron costs in an arena: time of a step, memory, parameters, FLOPs.
 
-The arena is the convolutional one, and in the preset "perceptron" that of three layers, home of the learned functions.
+The arena is the convolutional one, and in the presets "perceptron", "vit" and "text" another.
 A step is the arena's: forward, loss, backward, the optimiser; in eager, or compiled as one graph. GELU's network takes
 one by turns with that of the neuron, so that a machine that slows down slows both. ``ms`` is the median, ``to_gelu``
 the median quotient of two that follow each other. ``memory`` is what a step keeps for its backward pass, in bytes,
 parameters left out. On a GPU ``peak`` is the most that was allocated during a step.
 
-Images are noise: time does not depend on what they show. Nothing is tuned, and a seed is one more measurement of all.
-Times belong to one quiet machine: run it alone, with ``--jobs 1``. It takes twenty
-minutes, most of them to compile.
+Images and texts are noise: time does not depend on what they show. Nothing is tuned, and a seed is one more measurement
+of all. Times belong to one quiet machine: run it alone, with ``--jobs 1``. It takes twenty minutes, most of them to
+compile.
 """
 
 import math
 import statistics
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from companion import count
 from companion.study.experiments import Case, Experiment, Job, Row, grid
 from companion.study.models import Standardise
-from companion.study.together import mlp, neurons
+from companion.study.together import gpt, mlp, neurons, vit
 from companion.study.together.network import front
 from companion.study.together.neurons import loss_of
 from companion.study.together.sizes import as_wide_as
@@ -34,44 +35,100 @@ MODES = ("eager", "compiled")
 """By the name that rows have."""
 
 _CLASSES = 10
+_CHARACTERS = 65
 _REFERENCE = "gelu"
+
+
+class _Made(NamedTuple):
+    """A network, a batch for it, and the answers."""
+
+    model: nn.Module
+    inputs: Tensor
+    targets: Tensor
+
+
+class _Arena(NamedTuple):
+    """What a step of an arena is made of."""
+
+    #: By a neuron's name and the settings.
+    made: Callable[[str, Mapping[str, Any]], _Made]
+    rule: Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
+    loss: Callable[[nn.Module], Callable[[Tensor, Tensor], Tensor]]
+    clip: float | None = None
+
+
+def _images(settings: Mapping[str, Any], *shape: int) -> tuple[Tensor, Tensor]:
+    images = torch.rand((settings["batch_size"], *shape), generator=torch.Generator().manual_seed(0))
+    return images, torch.arange(len(images)) % _CLASSES
+
+
+def _by_widths(
+    build: Callable[..., nn.Module], first: Callable[[Tensor], nn.Module], shape: tuple[int, int, int]
+) -> Callable[[str, Mapping[str, Any]], _Made]:
+    def made(neuron: str, settings: Mapping[str, Any]) -> _Made:
+        images, targets = _images(settings, *shape)
+        before = first(images)
+        network = partial(build, front=before, shape=shape, num_classes=_CLASSES)
+        widths = as_wide_as(neuron, settings["widths"], lambda name, widths: network(name, widths=widths), _REFERENCE)
+        torch.manual_seed(0)
+        model = network(neuron, widths=widths).to(memory_format=torch.channels_last)
+        return _Made(model, images.to(memory_format=torch.channels_last), targets)
+
+    return made
+
+
+def _vit(neuron: str, settings: Mapping[str, Any]) -> _Made:
+    shape = (3, 32, 32)
+    images, targets = _images(settings, *shape)
+    units = vit._units(neuron, shape, _CLASSES, *(settings[key] for key in ("patch", "width", "depth", "heads")))
+    torch.manual_seed(0)
+    return _Made(vit.build(neuron, _standardised(images), shape, _CLASSES, settings, units), images, targets)
+
+
+def _text(neuron: str, settings: Mapping[str, Any]) -> _Made:
+    size = (settings["batch_size"], settings["context"])
+    read = torch.randint(_CHARACTERS, size, generator=torch.Generator().manual_seed(0))
+    units = gpt._units(neuron, _CHARACTERS, *(settings[key] for key in ("context", "width", "heads", "blocks")))
+    torch.manual_seed(0)
+    return _Made(gpt.build(neuron, _CHARACTERS, settings, units), read, read.roll(-1, 1))
+
+
+def _standardised(images: Tensor) -> Standardise:
+    return Standardise(images.mean(), images.std())
+
+
+# At these rates nothing is learned, and nothing becomes too large.
+_ADAMW = partial(torch.optim.AdamW, lr=1e-6)
+_ARENAS = {
+    "convolutions": _Arena(
+        _by_widths(neurons.build, front, (3, 32, 32)),
+        partial(torch.optim.SGD, lr=1e-6, momentum=0.9, nesterov=True),
+        partial(loss_of, label_smoothing=0.2),
+    ),
+    "perceptron": _Arena(_by_widths(mlp.build, _standardised, (1, 28, 28)), _ADAMW, loss_of),
+    "vit": _Arena(_vit, _ADAMW, loss_of, clip=1.0),
+    "text": _Arena(_text, _ADAMW, lambda model: gpt._loss, clip=1.0),
+}
 
 
 class _Step:
     """A training step of a network on a batch of noise."""
 
     def __init__(self, neuron: str, settings: Mapping[str, Any], mode: str) -> None:
-        dense, device = settings.get("network") == "perceptron", settings["device"]
-        shape = (1, 28, 28) if dense else (3, 32, 32)
-        build = mlp.build if dense else neurons.build
-        generator = torch.Generator().manual_seed(0)
-        images = torch.rand((settings["batch_size"], *shape), generator=generator)
-        self.targets = (torch.arange(len(images)) % _CLASSES).to(device)
-        first = Standardise(images.mean(), images.std()) if dense else front(images)
-        widths = as_wide_as(
-            neuron, settings["widths"], lambda name, widths: build(name, first, shape, _CLASSES, widths), _REFERENCE
-        )
-        torch.manual_seed(0)
-        model = build(neuron, first, shape, _CLASSES, widths).to(device)
-        self.model = model.to(memory_format=torch.channels_last)
-        self.images = images.to(device, memory_format=torch.channels_last)
-        self.of = loss_of(self.model, 0.0 if dense else 0.2)
+        self.arena, device = _ARENAS[settings.get("network", "convolutions")], settings["device"]
+        model, inputs, targets = self.arena.made(neuron, settings)
+        self.model, self.inputs, self.targets = model.to(device), inputs.to(device), targets.to(device)
+        self.of = self.arena.loss(self.model)
         self.mixed = settings["precision"] == "bfloat16"
-        # at this rate it learns nothing, and nothing becomes too large
-        groups = parameter_groups(model, 5e-4, "kernels")
-        self.rule: torch.optim.Optimizer = (
-            torch.optim.AdamW(groups, lr=1e-6)
-            if dense
-            else torch.optim.SGD(groups, lr=1e-6, momentum=0.9, nesterov=True)
-        )
+        self.rule = self.arena.rule(parameter_groups(self.model, 5e-4, "kernels"))
         self.forward: Callable[[Tensor], Tensor] = self.model
         if mode == "compiled":
             self.forward = torch.compile(self.model, fullgraph=True, dynamic=False, options={"compile_threads": 1})
 
     def loss(self) -> Tensor:
         """Forward."""
-        with torch.autocast(self.images.device.type, torch.bfloat16, enabled=self.mixed):
-            logits = self.forward(self.images)
+        with torch.autocast(self.inputs.device.type, torch.bfloat16, enabled=self.mixed):
+            logits = self.forward(self.inputs)
         return self.of(logits.float(), self.targets)
 
     def __call__(self) -> None:
@@ -79,6 +136,8 @@ class _Step:
         loss = self.loss()
         self.rule.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.arena.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.arena.clip)
         self.rule.step()
 
 
@@ -143,7 +202,7 @@ def _measure(job: Job) -> list[Row]:
     # Else GELU's graph would be taken for that of GELU with ARR, which differs in its hooks alone.
     with torch._dynamo.config.patch(skip_nnmodule_hook_guards=False):
         taken = [(_milliseconds(reference), _milliseconds(own)) for _ in range(settings["repeats"])]
-    cost = count(own.model, own.images.shape[1:])
+    cost = count(own.model, inputs=own.inputs[:1])
     return [
         {
             "ms": statistics.median(own for _, own in taken),
@@ -171,6 +230,14 @@ _LAPTOP: dict[str, Any] = {
     "competitors": list(neurons.NEURONS),
 }
 
+
+def _of(arena: Experiment) -> dict[str, Any]:
+    """What decides how long a step of an arena takes, and how often it is taken here."""
+    keys = ("context", "patch", "width", "depth", "blocks", "heads", "batch_size", "precision", "device", "competitors")
+    laptop = arena.presets["laptop"]
+    return {key: laptop[key] for key in keys if key in laptop} | {key: _LAPTOP[key] for key in ("modes", "seeds")}
+
+
 EXPERIMENT = Experiment(
     name="together-cost",
     mechanism="together",
@@ -187,6 +254,8 @@ EXPERIMENT = Experiment(
             "repeats": 50,
             "competitors": ["gelu", "prelu", "dac", "one_argument", "two_arguments"],
         },
+        "vit": {**_of(vit.EXPERIMENT), "network": "vit", "repeats": 10},
+        "text": {**_of(gpt.EXPERIMENT), "network": "text", "repeats": 10},
         "full": {
             **_LAPTOP,
             "widths": [64, 256, 256],

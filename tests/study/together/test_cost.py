@@ -3,7 +3,8 @@ import torch
 from torch import nn
 
 from companion.study.experiments import Job, get
-from companion.study.together import cost, mlp
+from companion.study.results import load
+from companion.study.together import cost, gpt, mlp, vit
 from companion.study.together.cost import kept
 from companion.study.together.neurons import NEURONS
 from tests.cases import together
@@ -64,7 +65,15 @@ def test_an_unknown_mode_is_refused():
 
 @together(
     "preset, neuron",
-    [("smoke", "aglu"), ("smoke", "dnrt"), ("smoke", "maxout"), ("perceptron", "dac"), ("perceptron", "two_arguments")],
+    [
+        ("smoke", "aglu"),
+        ("smoke", "dnrt"),
+        ("smoke", "maxout"),
+        ("perceptron", "dac"),
+        ("perceptron", "two_arguments"),
+        ("vit", "relu_arr"),
+        ("text", "swiglu"),
+    ],
 )
 def test_a_step_moves_every_parameter(preset, neuron):
     # with eight images both of ReLU's sides are met
@@ -91,9 +100,25 @@ def test_all_presets_have_every_neuron_and_times_come_from_one_machine():
     for name, preset in experiment.presets.items():
         if name == "perceptron":
             assert {"gelu", "one_argument", "two_arguments"} <= {*preset["competitors"]} <= {*mlp.NEURONS}
+        elif name in ("vit", "text"):
+            assert preset["competitors"] == [*{"vit": vit, "text": gpt}[name].NEURONS]
         else:
             assert preset["competitors"] == [*NEURONS]
         assert name == "smoke" or preset["modes"] == [*cost.MODES]
+
+
+@pytest.mark.parametrize(("preset", "arena"), [("vit", "together-vit"), ("text", "together-gpt")])
+def test_a_transformers_step_is_that_of_its_arena(preset, arena):
+    settings, laptop = get("together-cost").settings(preset), get(arena).settings("laptop")
+    shared = settings.keys() & laptop.keys()
+    assert {"batch_size", "heads", "width"} <= shared
+    assert {key: settings[key] for key in shared - {"seeds"}} == {key: laptop[key] for key in shared - {"seeds"}}
+    step = cost._Step("relu", settings, "eager")
+    assert step.arena.clip == laptop["clip"]
+    rows = load(arena)["rows"]
+    assert {row["parameters"] for row in rows if row["neuron"] == "relu"} == {
+        sum(p.numel() for p in step.model.parameters())
+    }
 
 
 def test_the_perceptrons_step_is_that_of_its_arena():
@@ -104,6 +129,6 @@ def test_the_perceptrons_step_is_that_of_its_arena():
     ]
     assert isinstance(step.model, mlp.ArenaMLP)
     assert isinstance(step.rule, torch.optim.AdamW)
-    assert step.images.shape == (100, 1, 28, 28)
+    assert step.inputs.shape == (100, 1, 28, 28)
     # without smoothed labels: equal logits cost ln 10, and a confident right answer nothing
     assert float(step.of(100 * torch.eye(10)[step.targets], step.targets)) < 1e-6
