@@ -4,7 +4,7 @@ The convolutional arena is in ``experiments``. Every other one is a module with 
 """
 
 from companion.study.experiments import register
-from companion.study.together import conv_tail, cost, gpt, graph, mlp, pairs, vit
+from companion.study.together import conv_tail, cost, gpt, graph, mlp, pairs, sharpness, vit
 
-for arena in (conv_tail, cost, gpt, graph, mlp, pairs, vit):
+for arena in (conv_tail, cost, gpt, graph, mlp, pairs, sharpness, vit):
     register(arena.EXPERIMENT)

@@ -184,19 +184,23 @@ class GPT(nn.Module):
         return logits
 
 
-def build(name: str, characters: int, settings: Mapping[str, Any], units: int) -> GPT:
+def build(
+    name: str, characters: int, settings: Mapping[str, Any], units: int, known: Mapping[str, Neuron] = NEURONS
+) -> GPT:
     """Return the arena's network around a neuron.
 
     Parameters
     ----------
     name : str
-        A key of `NEURONS`.
+        A key of `known`.
     characters : int
         Of the alphabet.
     settings : mapping
         "context", "width", "heads" and "blocks".
     units : int
         Hidden units of the perceptrons.
+    known : mapping
+        The neurons.
 
     Returns
     -------
@@ -208,14 +212,17 @@ def build(name: str, characters: int, settings: Mapping[str, Any], units: int) -
     ValueError
         If there is no such neuron, or the arena does not hold it; then the error says why.
     """
-    neuron = named(name, NEURONS, REFUSED)
+    neuron = named(name, known, REFUSED)
     place = neuron.places()
     sizes = {key: settings[key] for key in ("context", "width", "heads", "blocks")}
     return GPT(characters, units=units, activation=lambda units: place(units, -1), arity=neuron.arity, **sizes)
 
 
+Build = Callable[[str, int, Mapping[str, Any], int], GPT]
+
+
 @cache
-def _units(name: str, characters: int, context: int, width: int, heads: int, blocks: int) -> int:
+def _units(name: str, characters: int, context: int, width: int, heads: int, blocks: int, build: Build = build) -> int:
     """The hidden units with which a neuron's network has as many parameters as GELU's with four for each of width."""
     sizes = {"context": context, "width": width, "heads": heads, "blocks": blocks}
     return as_wide_as(name, (4 * width,), lambda name, widths: build(name, characters, sizes, *widths))[0]
@@ -254,13 +261,13 @@ def _loss(logits: Tensor, targets: Tensor) -> Tensor:
 _TEXTS: dict[str, Callable[[], Text]] = {"shakespeare": shakespeare, "syllables": syllables}
 
 
-def _fit(job: Job, *parts: str) -> _Curve:
+def _fit(job: Job, *parts: str, build: Build = build) -> _Curve:
     """Train a network, and watch its bits on some parts of the text."""
     settings, device = settings_of(job), job.settings["device"]
     text, length = _TEXTS[settings["dataset"]](), settings["context"]
     characters = len(text.alphabet)
     sizes = [settings[key] for key in ("context", "width", "heads", "blocks")]
-    units = _units(job.case["neuron"], characters, *sizes)
+    units = _units(job.case["neuron"], characters, *sizes, build=build)
     torch.manual_seed(job.seed)
     model = build(job.case["neuron"], characters, settings, units).to(device)
     curve = _Curve(model, {name: successive_windows(getattr(text, name), length).to(device) for name in parts})
@@ -284,12 +291,14 @@ def _fit(job: Job, *parts: str) -> _Curve:
     return curve
 
 
-def _validate(job: Job) -> float:
-    return -min(_fit(job, "validation").bits["validation"])
+def validate(job: Job, build: Build = build) -> float:
+    """Return minus the bits on the validation text."""
+    return -min(_fit(job, "validation", build=build).bits["validation"])
 
 
-def _measure(job: Job) -> list[Row]:
-    curve = _fit(job, "validation", "test")
+def measure(job: Job, build: Build = build) -> list[Row]:
+    """Return what is measured of a network trained as the job says."""
+    curve = _fit(job, "validation", "test", build=build)
     validation, test = curve.bits["validation"], curve.bits["test"]
     best = min(range(len(validation)), key=validation.__getitem__)
     # one piece, and so many characters in it
@@ -375,7 +384,7 @@ EXPERIMENT = Experiment(
         "full": _FULL,
     },
     cases=_cases,
-    validate=_validate,
-    measure=_measure,
+    validate=validate,
+    measure=measure,
     columns=("bits", "bits_validation", "parameters", "flops"),
 )

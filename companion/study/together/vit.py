@@ -29,7 +29,7 @@ References
 Dosovitskiy et al. (2021), An image is worth 16x16 words. Qiu et al. (2024), Dynamic Neural Response Tuning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -99,14 +99,20 @@ class ArenaViT(VisionTransformer):
 
 
 def build(
-    name: str, front: nn.Module, shape: Shape, num_classes: int, settings: Mapping[str, Any], units: int
+    name: str,
+    front: nn.Module,
+    shape: Shape,
+    num_classes: int,
+    settings: Mapping[str, Any],
+    units: int,
+    known: Mapping[str, Neuron] = NEURONS,
 ) -> nn.Module:
     """Return the arena's network around a neuron.
 
     Parameters
     ----------
     name : str
-        A key of `NEURONS`.
+        A key of `known`.
     front : nn.Module
         The first layer.
     shape : (int, int, int)
@@ -117,6 +123,8 @@ def build(
         "patch", "width", "depth" and "heads".
     units : int
         Hidden units of the perceptrons.
+    known : mapping
+        The neurons.
 
     Returns
     -------
@@ -128,15 +136,20 @@ def build(
     ValueError
         If there is no such neuron.
     """
-    neuron = named(name, NEURONS)
+    neuron = named(name, known)
     place = neuron.places()
     sizes = {key: settings[key] for key in ("patch", "width", "depth", "heads")}
     model = ArenaViT(front, shape, num_classes, lambda: place(units, -1), units=units, **sizes)
     return neuron.enter(model, shape, num_classes)
 
 
+Build = Callable[[str, nn.Module, Shape, int, Mapping[str, Any], int], nn.Module]
+
+
 @cache
-def _units(name: str, shape: Shape, num_classes: int, patch: int, width: int, depth: int, heads: int) -> int:
+def _units(
+    name: str, shape: Shape, num_classes: int, patch: int, width: int, depth: int, heads: int, build: Build = build
+) -> int:
     """The hidden units with which a neuron's network has as many parameters as GELU's with four for each of width."""
     sizes = {"patch": patch, "width": width, "depth": depth, "heads": heads}
     profile = (4 * width,)
@@ -145,20 +158,29 @@ def _units(name: str, shape: Shape, num_classes: int, patch: int, width: int, de
     )[0]
 
 
-def fit(job: Job) -> Fitted:
+def fresh(job: Job, build: Build = build) -> Fitted:
+    """Return a network as the job says, which has not been trained yet: see `fit`."""
+    settings, neuron = settings_of(job), job.case["neuron"]
+    front, splits, shape = standardised(job)
+    classes = splits.num_classes
+    sizes = [settings[key] for key in ("patch", "width", "depth", "heads")]
+    units = _units(neuron, shape, classes, *sizes, build=build)
+    torch.manual_seed(job.seed)
+    return Fitted(build(neuron, front, shape, classes, settings, units).to(splits.train.inputs.device), splits)
+
+
+def fit(job: Job, build: Build = build) -> Fitted:
     """Train a network as the job says.
 
     Parameters
     ----------
     job : Job
         With a preset's settings.
+    build : callable
+        Takes what `build` takes.
     """
-    settings, neuron = settings_of(job), job.case["neuron"]
-    front, splits, shape = standardised(job)
-    classes = splits.num_classes
-    units = _units(neuron, shape, classes, *(settings[key] for key in ("patch", "width", "depth", "heads")))
-    torch.manual_seed(job.seed)
-    model = build(neuron, front, shape, classes, settings, units).to(splits.train.inputs.device)
+    settings, fitted = settings_of(job), fresh(job, build)
+    model, splits = fitted.model, fitted.splits
     train(
         model,
         splits.train,
@@ -176,7 +198,7 @@ def fit(job: Job) -> Fitted:
         precision=settings["precision"],
         compiled=settings["compiled"],
     )
-    return Fitted(model, splits)
+    return fitted
 
 
 def _measure(job: Job) -> list[Row]:

@@ -96,7 +96,7 @@ def test_a_network_learns_the_syllables():
 def test_where_the_validation_is_best_the_test_counts(monkeypatch):
     bits = iter([3.0, 6.0, 1.0, 5.0, 2.0, 4.0])
     monkeypatch.setattr(gpt, "_bits", lambda model, part: next(bits))
-    (row,) = gpt._measure(job_of("smoke", "gelu", characters=160, epochs=3))
+    (row,) = gpt.measure(job_of("smoke", "gelu", characters=160, epochs=3))
     assert (row["bits_validation"], row["bits"], row["epoch"]) == (1.0, 5.0, 2)
 
 
@@ -114,7 +114,7 @@ def test_the_presets_differ_in_size_alone():
     assert found["pilot"] == {"seeds", "competitors"}
     assert found["full"] == {
         *("characters", "tuning", "context", "width", "heads", "blocks", "epochs", "batch_size"),
-        *("precision", "compiled", "device"),
+        *("precision", "compiled", "device", "seeds"),
     }
 
 

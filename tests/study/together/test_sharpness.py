@@ -1,0 +1,70 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from companion.study.experiments import Job, get
+from companion.study.together import gpt, sharpness, vit
+from companion.study.together.sharpness import Sharp, spreads
+from tests.study.experiments.committed import committed, runs
+
+KEYS = {"together-sharpness": {"neuron", "seed", "accuracy", "spread", "spread_start", "accuracy_std_0.3"}}
+TestRuns = runs(KEYS, committed("together-sharpness"))
+
+SHAPE, CLASSES = (3, 32, 32), 10
+
+
+def network(name):
+    settings = get("together-sharpness").settings("images")
+    torch.manual_seed(1)
+    return sharpness._vit(name, nn.Identity(), SHAPE, CLASSES, settings, 4 * settings["width"])
+
+
+def text_job(experiment, neuron):
+    settings = get("together-gpt").settings("smoke")
+    return Job(experiment, "evaluation", {"neuron": neuron}, settings, 0, 1e-3)
+
+
+def test_the_family_has_silu_nearly_gelu_and_in_the_limit_relu():
+    z = torch.linspace(-6, 6, 1201, dtype=torch.float64)
+    assert torch.equal(Sharp(1.0)(z), F.silu(z))
+    assert (Sharp(1.702)(z) - F.gelu(z)).abs().max() < 0.0204
+    assert (Sharp(1e4)(z) - F.relu(z)).abs().max() < 3e-5
+    # by 0.278/β everywhere: the minimum of SiLU
+    assert float((F.relu(z) - Sharp(4.0)(z)).max()) == pytest.approx(0.27846 / 4, rel=1e-3)
+
+
+def test_all_that_is_another_is_the_size_of_the_weights_before_the_curve():
+    plain, wide = network("gelu").state_dict(), network("gelu_wide").state_dict()
+    for key, value in plain.items():
+        torch.testing.assert_close(wide[key], value * (4 if key.endswith("mlp.fc1.weight") else 1))
+    plain = vit.build("gelu", nn.Identity(), SHAPE, CLASSES, get("together-vit").settings("laptop"), 256)
+    assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in network("sharp_4").parameters())
+
+
+def test_a_curve_is_given_at_first_what_the_page_says():
+    images = torch.rand(8, *SHAPE)
+    # a normalised stream times √64 weights of deviation 0.02
+    assert spreads(network("gelu"), images) == pytest.approx([0.16] * 4, rel=0.1)
+    assert spreads(network("gelu_wide"), images) == pytest.approx([0.64] * 4, rel=0.1)
+    assert spreads(network("silu"), images)[0] == spreads(network("sharp_16"), images)[0]
+
+
+@pytest.mark.parametrize(("preset", "arena"), [("images", "together-vit"), ("text", "together-gpt")])
+def test_all_else_is_the_arenas(preset, arena):
+    settings, laptop = get("together-sharpness").presets[preset], get(arena).presets["laptop"]
+    assert {key for key in settings.keys() | laptop.keys() if settings.get(key) != laptop.get(key)} == {
+        "seeds",
+        "competitors",
+    }
+    assert settings["seeds"] <= laptop["seeds"]
+
+
+def test_on_text_it_is_the_arenas_network_around_another_curve():
+    (ours,) = sharpness._measure(text_job("together-sharpness", "gelu"))
+    (arena,) = gpt.measure(text_job("together-gpt", "gelu"))
+    assert ours == arena
+    (sharp,) = sharpness._measure(text_job("together-sharpness", "sharp_4"))
+    assert sharp["bits"] != ours["bits"]
+    assert sharp["parameters"] == ours["parameters"]
+    assert sharpness._validate(text_job("together-sharpness", "sharp_4")) == -sharp["bits_validation"]
