@@ -72,7 +72,7 @@ def test_every_sentence_is_tested() -> None:
     "connections (DAC), layer-level activation (LayerAct), dynamic neural response tuning (RAA and ARR) and "
     "activations with two arguments.",
     "Five arenas, networks in which the neurons meet, stand.",
-    "In one, a small transformer for images, ReLU is 4.0 points above GELU, and 9.9 with ARR; on text seven "
+    "In one, a small transformer for images, ReLU is 4.0 points above GELU, and 9.9 with ARR; on text eight "
     "neurons have met GELU so far.",
 )
 def test_of_five_papers_all_have_everything() -> None:
@@ -81,7 +81,7 @@ def test_of_five_papers_all_have_everything() -> None:
     assert len(re.findall(r"\{cite:p\}`\w+`", introduction)) == 5
     assert [room for room in ROOMS if has_everything(room)] == [*ROOMS]
     assert {*figures.finished()} == {"together-conv", "together-mlp", "together-graph", "together-vit", "together-gpt"}
-    assert len(figures.finished()["together-gpt"].comparisons()) == 7
+    assert len(figures.finished()["together-gpt"].comparisons()) == 8
     transformer = figures.finished()["together-vit"].comparisons()
     assert len(transformer) + 1 == len(vit.NEURONS)
     assert [f"{100 * transformer[name].difference.mean:.1f}" for name in ("relu", "relu_arr")] == ["4.0", "9.9"]
@@ -97,25 +97,33 @@ def test_of_five_papers_all_have_everything() -> None:
 
 
 @says(
-    "In a perceptron on MNIST with equally many parameters, equally tuned, none of 16 other neurons is clearly more "
-    "accurate than GELU, and 7 are clearly less, over 15 seeds.",
+    "In five small networks, with equally many parameters and the same search for the learning rate, no neuron of the "
+    "five papers is first everywhere.",
+    "In three of them nobody is clearly ahead of GELU; in a transformer for images ReLU with one paper's loss (ARR) is "
+    "first, in one for text SwiGLU, which is of none of the five.",
 )
 def test_the_result_is_the_one_of_the_book() -> None:
-    verdicts = list(figures.finished()["together-mlp"].verdicts().values())
-    assert (len(verdicts), verdicts.count("better"), verdicts.count("worse")) == (16, 0, 7)
-    assert len(results.load("together-mlp")["seeds"]) == 15
+    arenas = figures.finished()
+    first = {arena: {name for name in column.verdicts() if column.leads(name)} for arena, column in arenas.items()}
+    assert {arena: names for arena, names in first.items() if names} == {
+        "together-vit": {"relu_arr"},
+        "together-gpt": {"swiglu"},
+    }
+    behind = [arena for arena, column in arenas.items() if "better" not in column.verdicts().values()]
+    assert (len(arenas), len(behind)) == (5, 3)
 
 
 @says(
-    "On two cores of an AMD EPYC a dense layer with a bias for every connection, 200 to 200 on 1,024 rows, takes 48 ms "
-    "forward and backward, and its published formula 378 ms; under `torch.compile` ours takes 7 ms and the published "
-    "formula 7 ms.",
+    "Compiled, the published formulas need no code of ours: on two cores of an AMD EPYC a dense layer with a bias for "
+    "every connection, 200 to 200 on 1,024 rows, takes 7 ms forward and backward by the formula, and 7 ms by our "
+    "operator.",
+    "Eager, the formula takes 378 ms, and ours 48 ms.",
 )
 def test_the_speed_is_measured() -> None:
     bench = results.load("bench-dac-linear", "cpu")
     at = [row for row in bench["rows"] if (row["size"], row["dtype"]) == ("1024 × 200 × 200", "float32")]
     took = {row["competitor"]: f"{row['forward_backward_ms']:.0f}" for row in at}
-    ours, theirs, ours_compiled, theirs_compiled = re.findall(r"(\d+) ms", README)
+    theirs_compiled, ours_compiled, theirs, ours = re.findall(r"(\d+) ms", README)
     said = {
         "companion": ours,
         "published": theirs,

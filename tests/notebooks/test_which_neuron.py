@@ -34,11 +34,11 @@ OF = {
     "the rivals": ("multibias", "glu", "maxout"),
 }
 ROWS = {
-    "convolutions on photographs": "together-conv",
-    "small transformer, few images": "together-vit",
+    "convolutions, photographs": "together-conv",
+    "small transformer, photographs": "together-vit",
     "small transformer, text": "together-gpt",
-    "perceptron on few images": "together-mlp",
-    "graph network": "together-graph",
+    "perceptron, digits": "together-mlp",
+    "graph networks": "together-graph",
 }
 
 

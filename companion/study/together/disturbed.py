@@ -130,7 +130,7 @@ def advised(*, again: bool = False) -> dict[str, dict[str, Advice]]:
     Examples
     --------
     >>> advised()["la_hardsilu"]
-    {'together-conv': 'leave it', 'together-mlp': 'leave it'}
+    {'together-conv': 'leave it', 'together-gpt': 'leave it', 'together-mlp': 'leave it'}
     """
     others, second = disturbed(), trained_again() if again else {}
     trained = {word: each.verdicts() for word, each in second.items()}

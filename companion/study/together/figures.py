@@ -28,6 +28,7 @@ __all__ = [
     "averaged",
     "differences",
     "finished",
+    "shortly",
     "verdict",
 ]
 
@@ -218,9 +219,10 @@ def averaged(rows: Iterable[Mapping[str, Any]], measure: str = "accuracy") -> li
 
 
 class _Arena(NamedTuple):
-    """How an arena's trainings are judged: see `Column`."""
+    """How an arena's trainings are judged, see `Column`, and what was trained, in words."""
 
     title: str
+    where: str
     smallest: float
     measure: str = "accuracy"
     unit: float = 100.0
@@ -228,11 +230,26 @@ class _Arena(NamedTuple):
 
 
 _ARENAS = {
-    "together-conv": _Arena("photographs,\nconvolutions, points", power.SMALLEST_DIFFERENCE),
-    "together-vit": _Arena("photographs,\ntransformer, points", vit.SMALLEST_DIFFERENCE),
-    "together-gpt": _Arena("text, transformer,\nbits saved a letter", gpt.SMALLEST_DIFFERENCE, "bits", 1.0, lower=True),
-    "together-mlp": _Arena("digits,\nperceptron, points", mlp.SMALLEST_DIFFERENCE),
-    "together-graph": _Arena("graphs,\ntwo networks, points", graph.SMALLEST_DIFFERENCE),
+    "together-conv": _Arena(
+        "photographs,\nconvolutions, points", "six convolutions, photographs", power.SMALLEST_DIFFERENCE
+    ),
+    "together-vit": _Arena(
+        "photographs,\ntransformer, points", "small transformer, photographs", vit.SMALLEST_DIFFERENCE
+    ),
+    "together-gpt": _Arena(
+        "text, transformer,\nbits saved a letter",
+        "small transformer, text",
+        gpt.SMALLEST_DIFFERENCE,
+        "bits",
+        1.0,
+        lower=True,
+    ),
+    "together-mlp": _Arena(
+        "digits,\nperceptron, points", "perceptron of three layers, digits", mlp.SMALLEST_DIFFERENCE
+    ),
+    "together-graph": _Arena(
+        "graphs,\ntwo networks, points", "two graph networks, citations", graph.SMALLEST_DIFFERENCE
+    ),
 }
 
 
@@ -271,8 +288,42 @@ def arenas() -> Picture:
     return picture(
         differences(columns, labels),
         alt="How much better than GELU every neuron is, with 95 % intervals. " + ". ".join(said) + ".",
-        caption="Which neuron gains anything over GELU, in the same network, with as many parameters, tuned alike?",
+        caption="Which neuron gains anything over GELU, in the same network, with as many parameters and the same "
+        "search for the learning rate?",
     )
+
+
+_THEIRS = {
+    *("aglu", "dac", "la_silu", "la_hardsilu", "raa", "arr", "relu_arr", "dnrt"),
+    *("two_arguments", "two_arguments_last"),
+}
+
+
+def shortly() -> str:
+    """Return a table in Markdown: what was trained, who is first, and how the five papers' neurons stand beside GELU.
+
+    Examples
+    --------
+    >>> print(shortly().splitlines()[0])
+    | trained | first | the five papers' neurons |
+    """
+    lines = ["| trained | first | the five papers' neurons |", "| --- | --- | --- |"]
+    for name, column in finished().items():
+        found, verdicts, digits = column.comparisons(), column.verdicts(), 1 if column.unit > 1 else 3
+        said = {
+            key: f"{LABELS[key]} " + f"{column.unit * each.difference.mean:+.{digits}f}".replace("-", "−")
+            for key, each in sorted(found.items(), key=lambda item: -item[1].difference.mean)
+        }
+        first = [f"**{each}**" for key, each in said.items() if column.leads(key)]
+        clear = [each for key, each in said.items() if key in _THEIRS and verdicts[key] in ("better", "worse")]
+        rest = [LABELS[key] for key in said if key in _THEIRS and verdicts[key] in ("same", "open")]
+        cells = [
+            _ARENAS[name].where,
+            ", ".join(first) or "nobody is clearly ahead of GELU",
+            "; ".join([", ".join(clear)] * bool(clear) + [f"not clear: {', '.join(rest)}"] * bool(rest)),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def differences(columns: Sequence[Compared], labels: Mapping[str, str]) -> Figure:

@@ -109,7 +109,7 @@ NEURONS: dict[str, Neuron] = {
     "dac": composed("relu+dac", "DAC"),
     "multibias": composed("relu+multibias", "multi-bias, 2 copies"),
     "glu": halves("z₁·σ(z₂)", partial(nn.GLU, dim=1)),
-    "maxout": halves("max(z₁, z₂)", Maxout),
+    "maxout": halves("maxout, max(z₁, z₂)", Maxout),
     "two_arguments_last": replace(
         composed("two_arguments", "two arguments, learned, last layer"), layers=(LAYERS - 1,)
     ),
