@@ -12,8 +12,10 @@ from typing import Any, get_args
 
 import nbformat
 import pytest
+import torch
 import yaml
 
+import companion
 from companion.dac.study.experiments import changes
 from companion.dnrt.study.experiments import comparisons as of_responses
 from companion.layeract.study.experiments import comparisons as of_layers
@@ -24,6 +26,7 @@ from companion.study.analysis import compare, family
 from companion.study.together import citations, figures
 from companion.study.together import text as text_of
 from companion.study.together.composing import compositions
+from companion.study.together.disturbed import advised, trained_again
 from tests.cuda.machine_code import ARCHITECTURES
 from tests.sentences import Said, sentences
 
@@ -31,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
 PREFACE = (BOOK / "preface.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PREFACE, re.DOTALL | re.MULTILINE))
-FOUND = PREFACE[PREFACE.index("What we found so far") : PREFACE.index("## Three doors")]
+FOUND = SECTIONS["In short"]
 STANDS = SECTIONS["Where it stands"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -44,7 +47,12 @@ says = _said.says
 
 def test_every_sentence_about_what_was_found_and_what_stands_is_tested() -> None:
     said = sentences(FOUND) | sentences(STANDS)
-    assert said - _said.tested == {"What we found so far, each in a line:"}
+    assert said - _said.tested == {
+        "{{ shortly }}",
+        "Which of them should stand in your network?",
+        "Two things to know, whatever you train:",
+        "Chapter by chapter, what we found so far:",
+    }
     assert _said.tested - said == set()
 
 
@@ -87,8 +95,8 @@ def test_the_curve_was_nowhere_clearly_ahead() -> None:
 @says(
     "2. {doc}`A bias for every connection <mechanisms/dac>` (DAC).",
     "A dense layer has nearly twice as many parameters.",
-    "In a regression (how long do matrix products take?) the additional biases brought no clear gain; on "
-    "photographs our runs do not decide.",
+    "In a regression (how long do matrix products take?) the additional biases brought no clear gain; on photographs "
+    "our runs do not decide.",
 )
 def test_additional_biases_brought_no_clear_gain() -> None:
     from companion import DACLinear
@@ -184,78 +192,98 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
 
 
 @says(
-    "And side by side, with rivals of theirs, in networks with equally many parameters, tuned alike.",
-    "Bars are 95 % intervals, each for itself.",
-    "Who is clearly ahead or behind is so significantly, corrected for all of a column; whether it matters, the dotted "
-    "lines say.",
-    "A true difference in a grey box would be missed by more than one such experiment in five:",
-    "In the perceptron on digits none of the 16 others is clearly more accurate than GELU, and 7 are clearly less, by "
-    "a quarter of a point at most.",
-    "In two networks on graphs none of 7 is, and 1 is clearly less.",
-    "A small transformer that reads Shakespeare letter by letter learns faster with ReLU than with GELU (0.047 bits a "
-    "letter after two million letters), a little faster with RAA (0.012, less than we hold "
-    "to matter), and more slowly with AGLU (0.032 bits) and LA-SiLU (0.041); fastest with SwiGLU (0.086), which is "
-    "of none of the five papers.",
-    "In convolutions on photographs none of 12 is ahead, and 7 are behind, by 0.6 to 2.3 points (about half or more of "
-    "what RAA, DNRT and two arguments lose GELU loses, too, at the lower learning rate that a short trial chose for "
-    "them); in a small "
-    "transformer, trained for twelve epochs, all 7 are "
-    "ahead, ReLU by 4.0 points, and by 9.9 with ARR (why GELU is so weak there, we do not know).",
+    "We trained them side by side, in five networks, all of them small and trained on CPUs, with equally many "
+    "parameters and the same search for the learning rate.",
+    "None is first everywhere.",
+    "The table says who is, and by how much the papers' neurons are clearly ahead of GELU (+) or behind it (−): in "
+    "points of accuracy, on text in bits saved for each letter.",
+    "Plain ReLU is 4.0 points ahead of GELU in the transformer for photographs, and 0.047 bits in that for text, "
+    "where SiLU is the last, 0.100 behind.",
+    "In convolutions GELU, too, loses about half or more of what RAA, DNRT and two arguments lose, at the lower "
+    "learning rate that a short trial chose for them.",
+    "Of the 7 neurons behind on digits none loses more than a quarter of a point; half of all 16 were trained once "
+    "more, and two verdicts changed.",
     "What to make of it, neuron by neuron, is the next page: {doc}`together/which-neuron`.",
     "Two of them at once, five pairs in the perceptron: none is better than the better of its two "
     "({doc}`together/composing`).",
+    "With their rivals, in one picture (bars are 95 % intervals, each for itself; who is clearly ahead or behind is "
+    "so significantly, corrected for all of a column; whether it matters, the dotted lines say; a true difference in "
+    "a grey box would be missed by more than one such experiment in five):",
 )
 def test_all_meet_in_one_network() -> None:
-    verdicts = list(figures.finished()["together-mlp"].verdicts().values())
-    assert (len(verdicts), verdicts.count("better"), verdicts.count("worse")) == (16, 0, 7)
-    digits = figures.finished()["together-mlp"].comparisons().values()
-    assert 0.002 < max(-each.difference.mean for each in digits if each.sign() < 0) <= 0.0025
-    on_graphs = list(figures.finished()["together-graph"].verdicts().values())
-    assert (len(on_graphs), on_graphs.count("better"), on_graphs.count("worse")) == (7, 0, 1)
-    assert len({row["network"] for row in rows("together-graph")}) == 2
-    text = figures.finished()["together-gpt"]
-    assert {name for name, word in text.verdicts().items() if word == "better"} == {"relu", "raa", "swiglu"}
-    assert text.leads("swiglu")
-    assert results.load("together-gpt")["settings"]["characters"] == 2_000_000
-    printed_bits = re.search(
-        r"GELU \(([\d.]+) bits.*?RAA \(([\d.]+), less.*?slowly with AGLU \(([\d.]+) bits\) "
-        r"and LA-SiLU \(([\d.]+)\).*?SwiGLU \(([\d.]+)\)",
-        FOUND,
-        re.DOTALL,
+    arenas = figures.finished()
+    assert len(arenas) == 5
+    for arena in arenas:
+        parameters = by_network(rows(arena))
+        assert all(max(each) < 1.01 * min(each) for each in parameters)
+    transformer, text = arenas["together-vit"], arenas["together-gpt"]
+    leads = [transformer.comparisons()["relu"], text.comparisons()["relu"], text.comparisons()["silu"]]
+    assert [each.sign() for each in leads] == [1, 1, -1]
+    assert min(text.comparisons().values(), key=lambda each: each.difference.mean) == leads[-1]
+    printed = re.search(r"is ([\d.]+) points ahead.*?and ([\d.]+) bits.*?last, ([\d.]+) behind", FOUND, re.DOTALL)
+    assert printed
+    assert printed.groups() == (
+        f"{100 * leads[0].difference.mean:.1f}",
+        *(f"{abs(each.difference.mean):.3f}" for each in leads[1:]),
     )
-    of_text = {name: f"{abs(each.difference.mean):.3f}" for name, each in text.comparisons().items()}
-    assert printed_bits
-    assert printed_bits.groups() == (
-        of_text["relu"],
-        of_text["raa"],
-        of_text["aglu"],
-        of_text["la_silu"],
-        of_text["swiglu"],
-    )
-    assert text.comparisons()["raa"].difference.mean < text.smallest
-    arena = figures.finished()["together-conv"]
-    on_photographs = arena.verdicts()
-    behind = [each for name, each in arena.comparisons().items() if on_photographs[name] == "worse"]
-    assert (len(on_photographs), "better" in on_photographs.values(), len(behind)) == (12, False, 7)
-    losses = [f"{-100 * each.difference.mean:.1f}" for each in behind]
-    assert re.findall(r"behind, by ([\d.]+) to ([\d.]+)\s+points", FOUND) == [(min(losses), max(losses))]
-    slow = [each for each in behind if each.key in ("raa", "dnrt", "two_arguments_last")]
-    assert len(slow) == 3
+    photographs = arenas["together-conv"]
+    slow = [photographs.comparisons()[name] for name in ("raa", "dnrt", "two_arguments_last")]
     others = [row for row in rows("together-conv") if row["neuron"] != "gelu"]
     alike = figures.Column("", [*results.load("together-conv", "rates")["rows"], *others]).comparisons()
     assert all(alike[each.key].difference.mean / each.difference.mean < 0.55 for each in slow)
-    transformer = figures.finished()["together-vit"]
-    assert results.load("together-vit")["settings"]["epochs"] == 12
-    assert transformer.verdicts() == dict.fromkeys(
-        ("relu", "relu_arr", "dnrt", "arr", "la_silu", "raa", "centre"), "better"
-    )
-    leads = [f"{100 * transformer.comparisons()[name].difference.mean:.1f}" for name in ("relu", "relu_arr")]
-    assert re.findall(r"ReLU by ([\d.]+)\s+points, and by ([\d.]+)\s+with ARR", FOUND) == [tuple(leads)]
+    digits = arenas["together-mlp"]
+    behind = [each for name, each in digits.comparisons().items() if digits.verdicts()[name] == "worse"]
+    assert (len(behind), max(-each.difference.mean for each in behind) <= 0.0025) == (7, True)
+    again = trained_again()["accuracy"].verdicts()
+    assert (len(again), len(digits.verdicts())) == (8, 16)
+    now, then = advised(), advised(again=True)
+    assert sum(now[name]["together-mlp"] != then[name]["together-mlp"] for name in again) == 2
     pairs = compositions(rows("together-pairs"))
     assert len(pairs) == 5
     assert all(each.verdict != "adds" for each in pairs)
-    budget = {row["parameters"] for row in rows("together-mlp")}
-    assert max(budget) < 1.01 * min(budget)
+
+
+def by_network(of: list[dict[str, Any]]) -> list[set[int]]:
+    """The numbers of parameters of each network on each problem."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for row in of:
+        found.setdefault((row.get("network", ""), row.get("problem", "")), set()).add(row["parameters"])
+    return list(found.values())
+
+
+def test_the_table_says_who_is_first_and_which_of_the_papers_neurons_are_clearly_ahead_or_behind() -> None:
+    table = [line.strip("| ").split(" | ") for line in figures.shortly().splitlines()[2:]]
+    assert len(table) == 5
+    for column, (_, first, theirs) in zip(figures.finished().values(), table, strict=True):
+        clear, _, rest = theirs.partition("not clear: ")
+        names = {figures.LABELS[name].partition(", z")[0]: name for name in column.verdicts()}
+        for name, sign, size in re.findall(r"([^;]+?) ([+−])([\d.]+)(?:, |; |$)", clear):
+            assert column.verdicts()[names[name]] == {"+": "better", "−": "worse"}[sign]
+            assert float(size) == pytest.approx(
+                abs(column.unit * column.comparisons()[names[name]].difference.mean),
+                abs=0.05 if column.unit > 1 else 5e-4,
+            )
+        assert {column.verdicts()[names[name]] for name in names if name in rest.split(", ")} <= {"same", "open"}
+        leader = re.match(r"\*\*(.+) [+][\d.]+\*\*$", first)
+        assert [name for name in column.verdicts() if column.leads(name)] == ([names[leader[1]]] if leader else [])
+
+
+@says(
+    "- **An activation that looks at a whole sequence undoes the mask of attention.**",
+    "As published, LayerAct does; a row has to end at its token ({doc}`mechanisms/layeract`).",
+    "- **One gradient is printed with the wrong sign,** and its authors' code for classifiers uses it.",
+    "It is {doc}`AGLU's, by λ; and what else is wrong, and whom it touches <together/what-the-papers-got-wrong>`.",
+)
+def test_what_is_worth_knowing_whatever_one_trains() -> None:
+    tokens = torch.randn(2, 6, 8)
+    other = tokens.clone()
+    other[:, -1] += 1
+    published, by_token = companion.LASiLU(), companion.LASiLU(dims=-1)
+    assert not torch.allclose(published(tokens)[:, 0], published(other)[:, 0])
+    assert torch.equal(by_token(tokens)[:, :-1], by_token(other)[:, :-1])
+    assert status("apa-d-lambda") == "does not hold"
+    cells = nbformat.read(BOOK / "together" / "what-the-papers-got-wrong.ipynb", as_version=4).cells
+    assert any("which the classifiers call" in cell.source for cell in cells)
 
 
 @says(

@@ -1,7 +1,8 @@
 """Sphinx extension: what the book's pages need and no setting gives.
 
-- A page says ``{{ repository }}`` where the address of the repository belongs, in code blocks too, and ``{{ arenas }}``
-  where the picture of all finished arenas does.
+- A page says ``{{ repository }}`` where the address of the repository belongs, in code blocks too, ``{{ arenas }}``
+  where the picture of all finished arenas does, and ``{{ shortly }}`` for the table of who is first in them. It is read
+  again when a result changes.
 - Jupyter Book puts Thebe's scripts on every page. The book does not use Thebe (its servers are too small for
   PyTorch), and the scripts fail with an error in the reader's browser.
 - The book's version is that of the package, and stands at the foot of each page.
@@ -27,6 +28,7 @@ from sphinx.application import Sphinx
 
 import companion
 from book._tools import answers, torch_pages
+from book._tools.places import ROOT
 from companion.study import exercises
 from companion.study.together import figures
 
@@ -111,8 +113,12 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
 def _insert(app: Sphinx, _docname: str, source: list[str]) -> None:
     address = app.config.html_theme_options["repository_url"]
     source[0] = source[0].replace("{{ repository }}", address)
-    if "{{ arenas }}" in source[0]:
-        source[0] = source[0].replace("{{ arenas }}", figures.arenas().html)
+    made = {"{{ arenas }}": lambda: figures.arenas().html, "{{ shortly }}": figures.shortly}
+    for name, make in made.items():
+        if name in source[0]:
+            source[0] = source[0].replace(name, make())
+            for result in sorted((ROOT / "data" / "results").glob("together-*-laptop.json")):
+                app.env.note_dependency(str(result))
 
 
 def _remove_thebe(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _doctree: object) -> None:

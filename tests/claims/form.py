@@ -114,7 +114,7 @@ class Entry:
     def computed(self) -> Claim:
         """The row with the verdict, computed now."""
         found = self.judge()
-        of_kind: dict[str, Basis] = {"mathematics": "formulas", "tables": "their table"}
+        of_kind: dict[str, Basis] = {"mathematics": "formulas", "tables": "their table, not rerun"}
         basis = "nothing yet" if found.status == "not tested" else found.rests_on or of_kind[self.row.kind]
         return replace(self.row, **asdict(found) | {"rests_on": basis})
 

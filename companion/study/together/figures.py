@@ -311,7 +311,8 @@ def shortly() -> str:
     for name, column in finished().items():
         found, verdicts, digits = column.comparisons(), column.verdicts(), 1 if column.unit > 1 else 3
         said = {
-            key: f"{LABELS[key]} " + f"{column.unit * each.difference.mean:+.{digits}f}".replace("-", "−")
+            key: f"{LABELS[key].partition(', z')[0]} "
+            + f"{column.unit * each.difference.mean:+.{digits}f}".replace("-", "−")
             for key, each in sorted(found.items(), key=lambda item: -item[1].difference.mean)
         }
         first = [f"**{each}**" for key, each in said.items() if column.leads(key)]
