@@ -33,7 +33,9 @@ Status = Literal[
     "opposite",
     "does not hold",
 ]
-Basis = Literal["formulas", "their table, not rerun", "our run", "our run, set-up ours", "our run, smaller", "nothing yet"]
+Basis = Literal[
+    "formulas", "their table, not rerun", "our run", "our run, set-up ours", "our run, smaller", "nothing yet"
+]
 Severity = Literal["fatal", "matters", "detail"]
 Kind = Literal["mathematics", "tables", "experiments"]
 

@@ -15,6 +15,15 @@ IMAGES, EPOCHS, FORWARD, CORE = 60_000, 12, 0.1e9, 50e9
 """Of a training; operations of a forward pass, and those of a core in a second."""
 
 
+WIDTH, DEVIATION = 256, 0.02
+"""Of a transformer, and of the weights that it begins with."""
+
+
+def straight(root: float = 0.5, factor: float = 0.5) -> float:
+    """Which share of what SiLU gives at first is not a line, by its first term, s²/2."""
+    return factor * (DEVIATION * WIDTH**root) ** 2
+
+
 def clear() -> int:
     """How many of the p values are significant together."""
     return sum(p <= LEVEL for p in holm(P_VALUES))
@@ -42,6 +51,17 @@ EXERCISES = (
             "Holm ends at the first p above its bound; whatever is larger is not decided, too.": (
                 lambda: sum(p <= LEVEL / (len(P_VALUES) - rank) for rank, p in enumerate(sorted(P_VALUES)))
             ),
+        },
+    ),
+    Exercise(
+        "how-sharp-1",
+        straight,
+        mistakes={
+            "Squares add up: a sum of n numbers with the deviation d has the deviation d√n, not d n.": (
+                lambda: straight(root=1.0)
+            ),
+            "Half of it: the share is s²/2.": lambda: straight(factor=1.0),
+            "That is s, the size of what the curve is given; the share is s²/2.": lambda: DEVIATION * WIDTH**0.5,
         },
     ),
     Exercise(

@@ -39,7 +39,7 @@ from companion.study.together.mlp import cases, measured
 from companion.study.together.neurons import Neuron
 from companion.study.training import predict
 
-__all__ = ["EXPERIMENT", "NEURONS", "Sharp", "spreads"]
+__all__ = ["EXPERIMENT", "NEURONS", "Sharp", "bent", "spreads"]
 
 
 class Sharp(nn.Module):
@@ -64,6 +64,37 @@ class Sharp(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """Bend."""
         return F.silu(self.beta * z) / self.beta
+
+
+def bent(curve: Callable[[Tensor], Tensor], spread: float) -> float:
+    r"""Return which share of what a curve gives is not a line, where what it is given is normal.
+
+    Of :math:`z \sim N(0, s^2)` the line that comes closest to :math:`\varphi(z)` in the mean square has the slope
+    :math:`\operatorname{E}[z\,\varphi(z)] / s^2`. The share is what it leaves of the variance.
+
+    Parameters
+    ----------
+    curve : callable
+        :math:`\varphi`, element by element.
+    spread : float
+        s.
+
+    Examples
+    --------
+    Of ReLU (π − 2) / (2π − 2) whatever the spread, of SiLU s²/2 for small ones:
+
+    >>> [round(bent(curve, 0.1), 3) for curve in (F.relu, F.silu)]
+    [0.267, 0.005]
+    """
+    # the trapezoid rule: exponentially close for a smooth curve, and within 1e-6 for ReLU
+    unit = torch.linspace(-10, 10, 20_001, dtype=torch.float64)
+    weights = torch.exp(-unit.square() / 2)
+    weights /= weights.sum()
+    given = spread * unit
+    out = curve(given)
+    out = out - (weights * out).sum()
+    along = (weights * given * out).sum()
+    return float(1 - along.square() / (weights * given.square()).sum() / (weights * out.square()).sum())
 
 
 def _sharp(beta: float) -> Neuron:

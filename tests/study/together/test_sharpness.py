@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -5,7 +7,7 @@ from torch.nn import functional as F
 
 from companion.study.experiments import Job, get
 from companion.study.together import gpt, sharpness, vit
-from companion.study.together.sharpness import Sharp, spreads
+from companion.study.together.sharpness import Sharp, bent, spreads
 from tests.study.experiments.committed import committed, runs
 
 KEYS = {"together-sharpness": {"neuron", "seed", "accuracy", "spread", "spread_start", "accuracy_std_0.3"}}
@@ -32,6 +34,21 @@ def test_the_family_has_silu_nearly_gelu_and_in_the_limit_relu():
     assert (Sharp(1e4)(z) - F.relu(z)).abs().max() < 3e-5
     # by 0.278/β everywhere: the minimum of SiLU
     assert float((F.relu(z) - Sharp(4.0)(z)).max()) == pytest.approx(0.27846 / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize("beta", [1.0, 4.0])
+def test_how_far_a_curve_is_from_a_line_depends_on_its_spread_times_beta(beta):
+    # drawn, and fitted by least squares
+    z = 0.16 * torch.randn(1_000_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    given, out = z - z.mean(), Sharp(beta)(z) - Sharp(beta)(z).mean()
+    drawn = 1 - (given @ out) ** 2 / (given @ given) / (out @ out)
+    assert bent(Sharp(beta), 0.16) == pytest.approx(float(drawn), rel=0.01)
+    assert bent(Sharp(beta), 0.16) == pytest.approx(bent(F.silu, 0.16 * beta), rel=1e-9)
+    assert bent(Sharp(beta), 0.01) == pytest.approx((0.01 * beta) ** 2 / 2, rel=0.01)
+
+
+def test_of_relu_it_is_the_same_at_every_spread():
+    assert [bent(F.relu, spread) for spread in (0.01, 3.0)] == pytest.approx([(math.pi - 2) / (2 * math.pi - 2)] * 2)
 
 
 def test_all_that_is_another_is_the_size_of_the_weights_before_the_curve():
