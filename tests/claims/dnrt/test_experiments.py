@@ -75,6 +75,18 @@ def means(effects: Sequence[Effect]) -> str:
     return enumerated([f"{each.shown.mean:+.1f}" for each in effects])
 
 
+def tally(effects: Sequence[Effect], of: str) -> str:
+    """In how many comparisons errors are clearly fewer, in how many clearly more, and by how many per cent."""
+
+    def by(sign: int) -> tuple[int, str]:
+        sizes = sorted(abs(each.shown.mean) for each in effects if each.sign == sign)
+        ends = dict.fromkeys(f"{size:.1f}" for size in (sizes[:1] + sizes[-1:]))
+        return len(sizes), f" ({' to '.join(ends)} %)" if sizes else ""
+
+    (fewer, saved), (more, lost) = by(1), by(-1)
+    return f"fewer errors in {fewer} of {len(effects)} {of}{saved}, more in {more}{lost}"
+
+
 def once(name: str, change: Change) -> Change | None:
     """The planted change, where the experiment has a result."""
     return change if run_of(name) else None
@@ -370,8 +382,9 @@ def test_mechanism():
         for name in (arena.NAME, arena.PHOTOGRAPHS, arena.TRANSFORMER)
     )
     return perceptron.judge_effects(
-        f"Of GELU's errors RAA removes (negative: adds) {listed([*in_transformers, *third])} % in small ViTs, "
-        f"{listed([*alone[:1], *met])} in perceptrons, {listed(photographs)} in convolutions.",
+        "Beside GELU, RAA makes clearly "
+        f"{tally([*in_transformers, *third, *alone[:1], *met, *photographs], 'networks')}: "
+        "three small ViTs, two perceptrons, convolutions.",
         [*in_transformers, *third, *alone, *met, *photographs],
         "% of the errors",
     )
@@ -492,11 +505,12 @@ def test_parts():
             ("raa", "arr", "dnrt", "dnrt"), ("gelu", "gelu", "raa", "arr"), claimed, strict=True
         ):
             effects += arena.of_errors(neuron, [other], [size], name)
-    raa, arr, _, raa_over = (means(effects[at::4]) for at in range(4))
+    raa, arr, _, raa_over = ([each.sign for each in effects[at::4]] for at in range(4))
     relu = arena.of_errors("relu_arr", ["relu"], [claimed[1]], arena.TRANSFORMER)
     return run.judge_effects(
-        f"RAA removes {raa} % of GELU's errors (three ViTs, perceptron, convolutions), ARR {arr}; RAA {raa_over} with "
-        f"ARR; ARR {means(relu)} of ReLU's (third ViT).",
+        f"RAA clearly helps GELU in {raa.count(1)} of {len(raa)} networks and harms in {raa.count(-1)}, ARR in "
+        f"{arr.count(1)} and {arr.count(-1)}; both, beside ARR alone, in {raa_over.count(1)} and {raa_over.count(-1)}; "
+        f"ARR takes {means(relu)} % off ReLU's errors in one.",
         [*effects, *relu],
         "% of the errors",
     )
