@@ -138,6 +138,10 @@ def rethink(
     hold. The order of the names does not matter, but for what stands before an activation: the first one named is the
     first to act.
 
+    *What is shared.* All units have one activation with "two_arguments", "quadratic" and "one_argument": a module in
+    each place, with the same parameters in all. ``to_empty``, and a move to the meta device, give each place its own;
+    ``load_state_dict`` makes them the same again.
+
     The state dict of the new network goes into one that was made in the same way from the same network. Add
     `extra_loss` to the loss, and give the optimiser ``parameter_groups(model, weight_decay, model.rethought.decay)``.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from companion import rooms
@@ -215,22 +216,49 @@ class Replacing:
     kinds: Iterable[str] = UNITS
     shared: bool = False
 
-    def begin(self) -> Callable[..., nn.Module]:
-        """Return what makes the modules of one network, as in `companion.replace_activations`."""
+    def begin(self, like: Tensor | None = None) -> Callable[..., nn.Module]:
+        """Return what makes the modules of one network, as in `companion.replace_activations`.
+
+        A tensor says on which device and in which dtype parameters are that all places share.
+        """
         if not self.shared:
             return self.make
-        one = self.make()
+        # each place that was moved to the meta device by itself would have parameters of its own
+        one, tie = self.make().to(like), _Tie()
+        one.register_load_state_dict_post_hook(tie)  # type: ignore[no-untyped-call]
 
         def place(channels: int, dim: int) -> nn.Module:
             new = copied(one)
             new.dim = dim  # type: ignore[assignment]
+            tie.places.append(new)
             return new
 
         return place
 
     def __call__(self, model: nn.Module, example: Example, classes: int | None) -> nn.Module:
         """Let it enter."""
-        return replace_activations(model, dict.fromkeys(self.kinds, self.begin()), example, inplace=True)
+        begin = self.begin(_like(model))
+        return replace_activations(model, dict.fromkeys(self.kinds, begin), example, inplace=True)
+
+
+def _like(model: nn.Module) -> Tensor:
+    """What has the device and the dtype of a network."""
+    return next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+
+
+class _Tie:
+    """Lets all places of a shared activation have the parameters of the one that was loaded last.
+
+    What was loaded may be new parameters, and on the meta device each place may have got its own.
+    """
+
+    def __init__(self) -> None:
+        self.places: list[nn.Module] = []
+
+    def __call__(self, loaded: nn.Module, keys: object) -> None:
+        for place in self.places:
+            for its, own in zip(place.modules(), loaded.modules(), strict=True):
+                its._parameters.update(own._parameters)
 
 
 class Widening(Replacing):
@@ -238,7 +266,7 @@ class Widening(Replacing):
 
     def __call__(self, model: nn.Module, example: Example, classes: int | None) -> nn.Module:
         """Let it enter."""
-        return to_units(model, self.begin(), example, inplace=True)
+        return to_units(model, self.begin(_like(model)), example, inplace=True)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 
 import pytest
 import torch
@@ -175,3 +177,23 @@ def test_all_units_of_a_network_share_one_learned_activation(name: str) -> None:
     assert len({*map(id, places)}) == 3
     assert len({tuple(map(id, place.parameters())) for place in places}) == 1
     assert {place.dim for place in places} == {1, -1}
+
+
+@pytest.mark.parametrize("name", ["two_arguments", "quadratic", "one_argument"])
+def test_what_units_share_they_share_on_the_meta_device_and_after_loading_too(name: str) -> None:
+    real = companion.rethink(SmallNet(), name, (2, 4, 4))
+    with torch.device("meta"):
+        model = SmallNet()
+    new = companion.rethink(model, name, (2, 4, 4))
+    assert new.rethought.entered[0].parameters == real.rethought.entered[0].parameters
+    loaded = new.to_empty(device="cpu")
+    loaded.load_state_dict(real.state_dict())
+    copied = pickle.loads(pickle.dumps(copy.deepcopy(real)))
+    copied.load_state_dict(real.state_dict(), assign=True)
+    for tied in (loaded, copied):
+        places = [tied.get_submodule(place) for place in ("act", "relu", "dense_act")]
+        assert len({tuple(map(id, place.parameters())) for place in places}) == 1
+        assert torch.equal(tied.eval()(torch.ones(1, 2, 4, 4)), real.eval()(torch.ones(1, 2, 4, 4)))
+    undone, state = companion.undo(loaded), real.state_dict()
+    assert type(undone) is SmallNet
+    assert not {key for key in undone.state_dict() if key not in state}
