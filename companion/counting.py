@@ -264,7 +264,7 @@ def count(model: nn.Module, input_shape: Sequence[int] | None = None, *, inputs:
     Parameters
     ----------
     model : nn.Module
-        Any network.
+        Any network, or ``torch.compile`` of it, which counts like the network.
     input_shape : sequence of int
         Of one example, such as (C, H, W), without the batch, if the network takes one floating tensor.
     inputs : Tensor, tuple or mapping
@@ -302,6 +302,7 @@ def count(model: nn.Module, input_shape: Sequence[int] | None = None, *, inputs:
         raise TypeError("count: got both or neither of input_shape and inputs, allowed is one of them")
     example: Any = input_shape if inputs is None else inputs
     rooms.modules("costs")
+    model = getattr(model, "_orig_mod", model)
     ledger = rehearse(model, lambda replica: _run(replica, example))
     seen: set[int] = set()
     layers = []
@@ -309,8 +310,10 @@ def count(model: nn.Module, input_shape: Sequence[int] | None = None, *, inputs:
         own = [p for p in module.parameters(recurse=False) if id(p) not in seen]
         seen.update(map(id, own))
         parameters = sum(p.numel() for p in own)
-        if parameters or ledger.flops[name]:
-            layers.append(LayerCount(name, type(module).__name__, parameters, ledger.flops[name]))
+        # what ran is a copy: that of a compiled GraphModule is the GraphModule itself
+        flops = ledger.flops[name] or ledger.flops[name.replace("_orig_mod.", "")]
+        if parameters or flops:
+            layers.append(LayerCount(name, type(module).__name__, parameters, flops))
     return Count(
         sum(row.parameters for row in layers),
         sum(row.flops for row in layers),

@@ -581,6 +581,16 @@ def test_a_network_whose_train_returns_nothing_is_counted() -> None:
     assert count(Frozen(4, 3), (4,)).flops == linear_flops(4, 3)
 
 
+@pytest.mark.parametrize("converted", [nn.Sequential, to_dac, lambda model: to_multibias(model, 2)])
+def test_a_compiled_network_counts_as_the_network_does_wherever_it_stands(converted) -> None:
+    model = converted(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
+    plain, compiled = count(model, (3,)), torch.compile(model, backend="eager")
+    assert plain.flops > 0
+    assert count(compiled, (3,)) == plain
+    assert count(nn.Sequential(compiled), (3,)).by_operator() == plain.by_operator()
+    assert count(nn.Sequential(compiled), (3,)).flops == plain.flops
+
+
 def test_an_error_in_the_network_comes_through_and_nothing_is_left_behind() -> None:
     with pytest.raises(ValueError, match=r"model: module '1', a Linear, cannot take \(1, 4\) \(RuntimeError: .*"):
         count(nn.Sequential(nn.ReLU(), nn.Linear(3, 3)), (4,))
