@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-__all__ = ["Example", "call", "example_of", "rehearse"]
+__all__ = ["Example", "call", "deepcopy", "example_of", "rehearse"]
 
 T = TypeVar("T")
 
@@ -45,15 +45,24 @@ def rehearse(model: nn.Module, work: Callable[[nn.Module], T]) -> T:
     try:
         # deepcopy takes for copied what is in its memory: the copy holds no numbers.
         tensors = [*model.parameters(), *model.buffers()]
-        replica = copy.deepcopy(model, {id(tensor): _without_numbers(tensor, mode) for tensor in tensors})
+        replica = deepcopy(model, {id(tensor): _without_numbers(tensor, mode) for tensor in tensors})
         replica.eval()  # what it returns is up to the network
         with _silent(fake_tensor.log), mode, torch.no_grad():
             return work(replica)
     except Exception:  # torch has many for what is impossible without numbers, and libraries add theirs
-        replica = copy.deepcopy(model)
+        replica = deepcopy(model)
         replica.eval().requires_grad_(False)
         with torch.no_grad():
             return work(replica)
+
+
+def deepcopy(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """A copy; torch's own of a transformer's decoder layer puts ReLU in front of an activation that is a module."""
+    new = copy.deepcopy(model, memo)
+    for module in new.modules():
+        if isinstance(module, nn.TransformerDecoderLayer) and "activation" in module._modules:
+            vars(module)["activation"] = module._modules["activation"]
+    return new
 
 
 @contextlib.contextmanager

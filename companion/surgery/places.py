@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from companion.rehearsal import deepcopy
+
 __all__ = ["copied", "copy_of", "holds", "part", "places", "put", "put_back", "put_class", "put_function"]
 
 
@@ -86,17 +88,12 @@ def copied(module: nn.Module, originals: dict[nn.Module, nn.Module] | None = Non
 
 
 def copy_of(model: nn.Module) -> nn.Module:
-    """A copy; torch's own of a transformer's decoder layer forgets an activation that is a module."""
+    """A copy of a network, or why there is none."""
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         raise TypeError(f"model: got {type(model).__name__}, allowed is an nn.Module, and none that is scripted")
     if hasattr(model, "_orig_mod"):
         raise TypeError("model: got what torch.compile has returned, allowed is the network itself; compile afterwards")
-    new = copy.deepcopy(model)
-    for name, module in model.named_modules():
-        if isinstance(module, nn.TransformerDecoderLayer) and "activation" in module._modules:
-            vars(new.get_submodule(name)).pop("activation")
-            _known_to_torch(new.get_submodule(name), "activation")
-    return new
+    return deepcopy(model)
 
 
 def put(model: nn.Module, name: str, new: nn.Module) -> None:

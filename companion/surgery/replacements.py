@@ -238,7 +238,7 @@ def _functions_become_modules(model: nn.Module, rules: Rules, report: Replaced) 
                 called.register_forward_pre_hook(_without_settings, with_kwargs=True)
                 report._undo.append(functools.partial(put_function, path=path, name=name, function=function))
                 delattr(module, name)
-                module.add_module(name, called)
+                put(model, prefix + name, called)
             elif why := rules.why_not(prefix + name, called):
                 left[prefix + name] = why
         kinds = set() if _has_a_forward_of_its_own(module) else called_functions(module) & set(rules.kinds)

@@ -181,6 +181,24 @@ def test_copies_of_a_decoder_layer_keep_an_activation_that_is_a_module() -> None
     assert torch.equal(replace_activations(model, {"relu": "aglu"})[2](x, x), layer(x, x))
 
 
+@together("activation", ["relu", F.gelu, nn.ReLU()])
+def test_a_run_sees_the_activations_of_encoder_and_decoder(activation) -> None:
+    model, x = nn.Transformer(16, 2, 1, 1, 32, batch_first=True, activation=activation), torch.ones(1, 5, 16)
+    for inplace in (False, True):
+        new = replace_activations(model, {"relu": RAA, "gelu": RAA}, example=(x, x), inplace=inplace)
+        assert {*new.replaced.new} == {"encoder.layers.0.activation", "decoder.layers.0.activation"}
+        assert new.replaced.left == {}
+
+
+def test_a_decoder_layer_that_no_run_reaches_keeps_its_function_in_copies_too() -> None:
+    layer, x = nn.TransformerDecoderLayer(16, 2, 32, dropout=0.0, activation=F.gelu), torch.randn(2, 5, 16)
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
+    model[0].unused = layer
+    new = replace_activations(model, {"relu": RAA, "gelu": RAA}, example=(16,))
+    assert new.replaced.left == {"0.unused.activation": "the example does not reach it"}
+    assert torch.equal(copy.deepcopy(new)[0].unused(x, x), layer(x, x))
+
+
 class Scaled(nn.Module):
     """Holds a function and calls it with a setting, as some networks of timm do."""
 
