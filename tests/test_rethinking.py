@@ -142,6 +142,23 @@ def test_undone_after_a_move_it_has_the_new_dtype_and_mode() -> None:
         assert not any(module.training for module in back.modules())
 
 
+@pytest.mark.parametrize(
+    ("neurons", "kind"), [("aglu", "AGLU"), ("norm", "GELU"), ("norm+raa", "RAA"), ("two_arguments", "MultiArgument")]
+)
+def test_hooks_of_an_activation_go_over_to_what_takes_its_place_and_back(neurons: str, kind: str) -> None:
+    model, x, seen = SmallNet(), torch.randn(2, 2, 4, 4), list[str]()
+    hooks = ("forward_pre", "forward", "full_backward_pre", "full_backward")
+    for hook in hooks:
+        register = getattr(model.dense_act, f"register_{hook}_hook")
+        register(lambda module, *_, hook=hook: seen.append(f"{hook} {type(module).__name__}"))
+    model.dense_act.register_forward_hook(lambda *given: seen.append(f"{len(given)} are given"), with_kwargs=True)
+    new = companion.rethink(model, neurons, (2, 4, 4))
+    for network, what in ((copy.deepcopy(new), kind), (companion.undo(new), "GELU")):
+        seen.clear()
+        network(x).sum().backward()
+        assert sorted(seen) == sorted(["4 are given", *(f"{hook} {what}" for hook in hooks)])
+
+
 def test_the_losses_of_several_neurons_add_up() -> None:
     torch.manual_seed(0)
     x, target = batch()

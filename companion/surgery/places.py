@@ -10,10 +10,24 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from companion.rehearsal import deepcopy
 
-__all__ = ["copied", "copy_of", "holds", "part", "places", "put", "put_back", "put_class", "put_function"]
+__all__ = [
+    "copied",
+    "copy_of",
+    "hand_over_hooks",
+    "holds",
+    "part",
+    "places",
+    "put",
+    "put_back",
+    "put_class",
+    "put_function",
+]
 
 
 def places(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -85,6 +99,23 @@ def copied(module: nn.Module, originals: dict[nn.Module, nn.Module] | None = Non
     if originals is not None:
         originals[new] = module
     return new
+
+
+def hand_over_hooks(old: nn.Module, new: nn.Module) -> None:
+    """Let what takes the place of a module have its hooks, too, but for those that are part of the module itself.
+
+    These are its own methods, and what torch computes a parameter of the module by.
+    """
+    for name, hooks in vars(old).items():
+        if name.startswith(("_forward", "_backward")) and "hooks" in name:
+            vars(new)[name].update((number, hook) for number, hook in hooks.items() if not _is_part_of(old, hook))
+    if new._is_full_backward_hook is None:
+        new._is_full_backward_hook = old._is_full_backward_hook
+
+
+def _is_part_of(module: nn.Module, hook: Any) -> bool:
+    of_torch = isinstance(hook, (WeightNorm, SpectralNorm, BasePruningMethod))
+    return of_torch or isinstance(getattr(hook, "__self__", None), type(module))
 
 
 def copy_of(model: nn.Module) -> nn.Module:

@@ -16,7 +16,17 @@ from companion.activations import is_softmax
 from companion.rehearsal import Example, rehearse
 from companion.surgery.functions import Called, attributes, call_modules, called_functions, unseen
 from companion.surgery.layouts import Seen, look
-from companion.surgery.places import copy_of, holds, part, places, put, put_back, put_class, put_function
+from companion.surgery.places import (
+    copy_of,
+    hand_over_hooks,
+    holds,
+    part,
+    places,
+    put,
+    put_back,
+    put_class,
+    put_function,
+)
 from companion.surgery.report import alike, parameters
 from companion.surgery.rules import Key, Make, Rule, Rules, called_kind
 
@@ -115,6 +125,10 @@ def replace_activations(
     are. That module is of a subclass then, whose ``forward`` is what torch.fx wrote: settings that it reads, such as
     whether to use checkpoints, are built in as they are, and other methods still call the functions. Where it cannot,
     because the module decides by its input, has optional arguments or changes itself, the report says so.
+
+    Hooks of a module go over to what takes its place, unless the module stays there as ``old``; they see what the new
+    one is given and gives, and one that takes several places has the hooks of all. With `inplace` the handle of such a
+    hook removes it from the old module alone.
 
     A new activation gives new memory. A network that reads what an activation with ``inplace=True`` has overwritten, by
     another name than that of its result, reads something else now.
@@ -358,7 +372,9 @@ def _made(rule: Rule, found: Mapping[str, int], name: str, old: nn.Module, like:
             f"what keeps their number; to_units gives the layer before it {arity} times the outputs"
         )
     new.to(like).train(old.training)
-    if _without_settings in old._forward_pre_hooks.values():
+    if all(module is not old for module in new.modules()):
+        hand_over_hooks(old, new)
+    elif _without_settings in old._forward_pre_hooks.values():
         new.register_forward_pre_hook(_without_settings, with_kwargs=True)
     return new
 

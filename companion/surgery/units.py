@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from companion.activations import UNITS
 from companion.rehearsal import Example, call, example_of, rehearse
 from companion.surgery.functions import call_modules
-from companion.surgery.places import holds, put, put_class
+from companion.surgery.places import hand_over_hooks, holds, put, put_class
 from companion.surgery.replacements import Replaced, replace_activations, restore_activations
 from companion.surgery.report import alike, parameters
 from companion.surgery.rules import Make, rule_of
@@ -77,6 +77,7 @@ def to_units(
     that is a sum; so in a residual network the activations inside of the branches are replaced. Layers are torch's
     Linear and Conv1d to Conv3d, and the Conv1D of transformers, whose outputs nobody else reads. A module without
     parameters that is called several times, as the ReLU of a block of torchvision's, becomes one for each call.
+    Hooks of an activation go over to what takes its place, and are given all arguments of its units.
     Chapter: *Multi-argument neurons* (``book/mechanisms/multi-argument``).
 
     References
@@ -146,6 +147,7 @@ def _made(rule: Any, slot: _Slot, model: nn.Module) -> nn.Module:
     told = {"channels": slot.channels, "dim": slot.dim}
     new: nn.Module = rule.make(**{name: told[name] for name in rule.wants})
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    hand_over_hooks(slot.old, new)
     return new.to(like).train(slot.training)
 
 

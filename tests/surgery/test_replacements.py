@@ -158,7 +158,22 @@ def test_hooks_of_a_shared_activation_stay_each_in_its_place() -> None:
     replace_activations(model, {"relu": AGLU}, inplace=True, where="1", example=(2,))
     calls.clear()  # of the rehearsal
     model(torch.randn(1, 2))
-    assert calls == ["hook"]
+    assert calls == ["hook", "hook"]
+
+
+def test_hooks_that_are_part_of_an_activation_go_with_it() -> None:
+    class Slope(nn.PReLU):
+        def __init__(self) -> None:
+            super().__init__(4)
+            self.register_forward_hook(self.note)
+
+        def note(self, *_: object) -> None:
+            raise AssertionError
+
+    pruned = nn.utils.prune.l1_unstructured(nn.PReLU(4), "weight", 2)
+    for activation in (Slope(), pruned):
+        model = replace_activations(nn.Sequential(nn.Linear(3, 4), activation), {"prelu": "aglu"}, inplace=True)
+        assert model(torch.ones(2, 3)).shape == (2, 4)
 
 
 # --- channels ----------------------------------------------------------------------------------------------------
