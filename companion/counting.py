@@ -283,6 +283,12 @@ def count(model: nn.Module, input_shape: Sequence[int] | None = None, *, inputs:
     ValueError
         If the network cannot take the inputs; the error names the module.
 
+    Notes
+    -----
+    Hooks are part of what a network computes: they run, and what they compute is counted. They see evaluation mode, no
+    gradients, and tensors that hold no numbers, or zeros. A hook that keeps something, such as a mean, should do so in
+    training alone.
+
     References
     ----------
     Metta et al. (2024), Increasing biases can be more efficient than increasing weights, section 4. Chapter:

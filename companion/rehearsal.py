@@ -25,7 +25,8 @@ def rehearse(model: nn.Module, work: Callable[[nn.Module], T]) -> T:
     """Let some work run a copy of a network in evaluation mode, whose tensors hold no numbers and want no gradient.
 
     Only if that fails, as when the network decides by the values of tensors, does a copy run that has them. The network
-    itself is not touched; what the work does to the copy, such as hooks, goes with it.
+    itself is not touched; what the work does to the copy, such as hooks, goes with it. Hooks that the network has run
+    in the copy, for without them it may compute something else.
 
     Parameters
     ----------

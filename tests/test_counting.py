@@ -591,6 +591,14 @@ def test_a_compiled_network_counts_as_the_network_does_wherever_it_stands(conver
     assert count(nn.Sequential(compiled), (3,)).flops == plain.flops
 
 
+def test_what_a_hook_computes_is_counted_and_a_hook_for_training_sees_nothing() -> None:
+    model, adapter, seen = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Linear(3, 4), list[object]()
+    model[0].register_forward_hook(lambda module, args, out: F.linear(args[0], adapter.weight))
+    model[0].register_forward_hook(lambda module, args, out: seen.append(out) if module.training else None)
+    assert count(model, (3,)).flops == linear_flops(3, 4) + linear_flops(3, 4, bias=False)
+    assert not seen
+
+
 def test_an_error_in_the_network_comes_through_and_nothing_is_left_behind() -> None:
     with pytest.raises(ValueError, match=r"model: module '1', a Linear, cannot take \(1, 4\) \(RuntimeError: .*"):
         count(nn.Sequential(nn.ReLU(), nn.Linear(3, 3)), (4,))

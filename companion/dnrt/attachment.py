@@ -193,7 +193,8 @@ def attach_arr(
     or `AttachedARR.loss` may find no responses. The means take K · Σ d_j numbers: for ImageNet-1K and the
     twelve blocks of a ViT-B 1000 · 12 · 768 · 4 bytes, 37 MB. The published code takes the class token after every
     block of a ViT. Of a layer that runs several times in a forward pass the last output counts, and checkpoints
-    must be torch's without reentrance.
+    must be torch's without reentrance. Hooks that the network has run on the example, see
+    `companion.replace_activations`.
     Chapter: *DNRT* (``book/mechanisms/dnrt``).
 
     References

@@ -130,6 +130,10 @@ def replace_activations(
     one is given and gives, and one that takes several places has the hooks of all. With `inplace` the handle of such a
     hook removes it from the old module alone.
 
+    Hooks are part of what a network computes, so they run on the example, too, perhaps more than once: in evaluation
+    mode, without gradients, on tensors that hold no numbers or on those of the example. A hook that keeps something,
+    such as a mean, should do so in training alone, or be registered afterwards.
+
     A new activation gives new memory. A network that reads what an activation with ``inplace=True`` has overwritten, by
     another name than that of its result, reads something else now.
 

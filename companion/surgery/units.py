@@ -78,6 +78,7 @@ def to_units(
     Linear and Conv1d to Conv3d, and the Conv1D of transformers, whose outputs nobody else reads. A module without
     parameters that is called several times, as the ReLU of a block of torchvision's, becomes one for each call.
     Hooks of an activation go over to what takes its place, and are given all arguments of its units.
+    All hooks run on the example, see `companion.replace_activations`.
     Chapter: *Multi-argument neurons* (``book/mechanisms/multi-argument``).
 
     References
