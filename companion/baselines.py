@@ -478,7 +478,8 @@ class MultiBias(nn.Module):
 
     Examples
     --------
-    >>> layer = MultiBias(16, 4)
+    >>> import torch, companion
+    >>> layer = companion.MultiBias(16, 4)
     >>> layer(torch.randn(8, 16, 28, 28)).shape
     torch.Size([8, 64, 28, 28])
     """
@@ -679,7 +680,7 @@ class GDN(nn.Module):
 
     Examples
     --------
-    >>> import companion
+    >>> import torch, companion
     >>> layer = companion.GDN(16, dim=1)
     >>> layer(torch.randn(8, 16, 5, 5)).shape
     torch.Size([8, 16, 5, 5])

@@ -296,12 +296,14 @@ def count(model: nn.Module, input_shape: Sequence[int] | None = None, *, inputs:
 
     Examples
     --------
-    >>> print(count(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), (4,)))
+    >>> import torch, companion
+    >>> from torch import nn
+    >>> print(companion.count(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), (4,)))
     layer  kind    parameters  FLOPs
     0      Linear          15     27
     2      Linear           8     14
     total                  23     41
-    >>> count(nn.Embedding(10, 4), inputs=torch.tensor([[1, 2, 3]])).parameters
+    >>> companion.count(nn.Embedding(10, 4), inputs=torch.tensor([[1, 2, 3]])).parameters
     40
     """
     if (input_shape is None) == (inputs is None):

@@ -151,6 +151,7 @@ def rethink(
     Examples
     --------
     >>> import torch, companion
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
     >>> new = companion.rethink(model, "dac+aglu", example=(8,), classes=3)
     >>> print(new.rethought)
@@ -209,8 +210,10 @@ def undo(model: nn.Module) -> nn.Module:
 
     Examples
     --------
+    >>> import companion
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.GELU())
-    >>> undo(rethink(model, "swish", example=(3,)))
+    >>> companion.undo(companion.rethink(model, "swish", example=(3,)))
     Sequential(
       (0): Linear(in_features=3, out_features=4, bias=True)
       (1): GELU(approximate='none')
@@ -254,6 +257,7 @@ def extra_loss(model: nn.Module, target: Tensor) -> Tensor:
     Examples
     --------
     >>> import torch, companion
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
     >>> model = companion.rethink(model, "raa+arr", example=(8,), classes=3)
     >>> target = torch.tensor([0, 2, 0, 1])

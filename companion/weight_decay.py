@@ -49,9 +49,11 @@ def parameter_groups(
 
     Examples
     --------
+    >>> import companion
+    >>> from torch import nn
     >>> from companion.baselines import PReLU
     >>> model = nn.Sequential(nn.Linear(2, 3), PReLU())
-    >>> [(len(group["params"]), group["weight_decay"]) for group in parameter_groups(model, 1e-4)]
+    >>> [(len(group["params"]), group["weight_decay"]) for group in companion.parameter_groups(model, 1e-4)]
     [(2, 0.0001), (1, 0.0)]
     """
     if not isinstance(model, nn.Module):

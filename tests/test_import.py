@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -55,3 +57,16 @@ def test_importing_and_computing_needs_no_numpy() -> None:
 def test_what_is_exported_exists() -> None:
     assert all(hasattr(companion, name) for name in companion.__all__)
     assert len(set(companion.__all__)) == len(companion.__all__)
+
+
+def test_examples_of_what_is_public_run_as_they_are_printed() -> None:
+    public = {name: getattr(companion, name) for name in companion.__all__ if name != "functional"}
+    public |= {f"functional.{name}": getattr(companion.functional, name) for name in companion.functional.__all__}
+    for name, thing in [*public.items()]:
+        if inspect.isclass(thing):
+            public |= {f"{name}.{own}": what for own, what in vars(thing).items() if not own.startswith("_")}
+    runner, parser, said = doctest.DocTestRunner(verbose=False), doctest.DocTestParser(), list[str]()
+    for name, thing in public.items():
+        runner.run(parser.get_doctest(inspect.getdoc(thing) or "", {}, name, None, 0), out=said.append)
+    assert runner.tries > 50
+    assert said == []

@@ -457,8 +457,10 @@ def to_dac(
 
     Examples
     --------
+    >>> import torch, companion
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2, bias=False)).eval()
-    >>> dac, x = to_dac(model), torch.randn(5, 4)
+    >>> dac, x = companion.to_dac(model), torch.randn(5, 4)
     >>> type(dac.get_submodule("2")).__name__, torch.allclose(dac(x), model(x), atol=1e-6)
     ('DACLinear', True)
     """
@@ -526,7 +528,9 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
 
     Examples
     --------
-    >>> model = to_multibias(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), 8)
+    >>> import companion
+    >>> from torch import nn
+    >>> model = companion.to_multibias(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), 8)
     >>> model.get_submodule("2")[1]
     Linear(in_features=24, out_features=2, bias=True)
     """

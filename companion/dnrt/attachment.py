@@ -204,6 +204,7 @@ def attach_arr(
     Examples
     --------
     >>> import torch, companion
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 3))
     >>> arr = companion.attach_arr(model, "1", num_classes=3, example=(8,), weight=10.0)
     >>> target = torch.tensor([0, 2, 0, 1])

@@ -70,6 +70,7 @@ class MultiArgument(nn.Module):
     Examples
     --------
     >>> import torch, companion
+    >>> from torch import nn
     >>> shared = companion.MultiArgument()
     >>> network = nn.Sequential(nn.Linear(10, 2 * 32), shared, nn.Linear(32, 2 * 16), shared, nn.Linear(16, 3))
     >>> network(torch.randn(5, 10)).shape
@@ -135,7 +136,8 @@ class MultiArgument(nn.Module):
 
         Examples
         --------
-        >>> any(p.requires_grad for p in MultiArgument().freeze().parameters())
+        >>> import companion
+        >>> any(p.requires_grad for p in companion.MultiArgument().freeze().parameters())
         False
         """
         return self.requires_grad_(False)
@@ -155,7 +157,8 @@ class MultiArgument(nn.Module):
 
         Examples
         --------
-        >>> MultiArgument().surface(torch.linspace(-3, 3, 5), torch.linspace(-2, 2, 4)).shape
+        >>> import torch, companion
+        >>> companion.MultiArgument().surface(torch.linspace(-3, 3, 5), torch.linspace(-2, 2, 4)).shape
         torch.Size([5, 4])
         """
         return _surface(self, axes)
@@ -188,7 +191,8 @@ class MultiArgument(nn.Module):
 
         Examples
         --------
-        >>> form, explained = MultiArgument().quadratic(torch.randn(1000, 2))
+        >>> import torch, companion
+        >>> form, explained = companion.MultiArgument().quadratic(torch.randn(1000, 2))
         >>> form.coefficients.shape, 0 <= explained <= 1
         (torch.Size([6]), True)
         """

@@ -139,14 +139,15 @@ def replace_activations(
 
     Examples
     --------
-    >>> from companion import AGLU
+    >>> import companion
+    >>> from torch import nn
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Sigmoid())
-    >>> print(replace_activations(model, {"relu": "aglu"}).replaced)
+    >>> print(companion.replace_activations(model, {"relu": "aglu"}).replaced)
     ReLU → AGLU(num_parameters=1, dim=1, init='near_one'): '1'
     stays, no replacement of Sigmoid is given: '4'
     parameters: 224 → 226
-    >>> per_channel = {nn.ReLU: lambda channels, dim: AGLU(channels, dim)}
-    >>> replace_activations(model, per_channel, example=(3, 32, 32))[1]
+    >>> per_channel = {nn.ReLU: lambda channels, dim: companion.AGLU(channels, dim)}
+    >>> companion.replace_activations(model, per_channel, example=(3, 32, 32))[1]
     AGLU(num_parameters=8, dim=1, init='near_one')
     """
     if not isinstance(replacements, Mapping):
@@ -208,8 +209,10 @@ def restore_activations(model: nn.Module) -> nn.Module:
 
     Examples
     --------
-    >>> model = replace_activations(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), {"relu": "aglu"})
-    >>> restore_activations(model)
+    >>> import companion
+    >>> from torch import nn
+    >>> model = companion.replace_activations(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), {"relu": "aglu"})
+    >>> companion.restore_activations(model)
     Sequential(
       (0): Linear(in_features=3, out_features=4, bias=True)
       (1): ReLU()

@@ -88,9 +88,11 @@ def to_units(
 
     Examples
     --------
+    >>> import companion
+    >>> from torch import nn
     >>> from companion.baselines import Maxout
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    >>> print(to_units(model, Maxout, example=(3,)).replaced)
+    >>> print(companion.to_units(model, Maxout, example=(3,)).replaced)
     Linear of 4 → Linear of 8: '0'
     ReLU → Maxout(dim=-1): '1'
     parameters: 26 → 42
