@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any
+from typing import overload
 
 import torch
 from torch._subclasses import FakeTensor
@@ -59,7 +59,11 @@ def _in_main_thread() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
 
-def backend(name: str | None = None) -> str | Any:
+@overload
+def backend(name: None = None) -> str: ...
+@overload
+def backend(name: str) -> _Selection: ...
+def backend(name: str | None = None) -> str:
     """Choose who computes, or ask who would.
 
     Parameters

@@ -78,8 +78,7 @@ def first_fault(operator: Operator, exercise: Callable[[str], Iterator[Compariso
 
     Kernels.launch = recorded  # type: ignore[method-assign]
     try:
-        choice: Any = backend(SIMULATOR if simulated else "kernel")
-        with choice:
+        with backend(SIMULATOR if simulated else "kernel"):
             for comparison in exercise(device):
                 if fault := _fault(comparison):
                     return fault
