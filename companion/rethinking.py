@@ -138,8 +138,9 @@ def rethink(
     hold. The order of the names does not matter, but for what stands before an activation: the first one named is the
     first to act.
 
-    *Hooks* of an activation go over to what takes its place, and all hooks run on the example, too: one that keeps
-    something, such as a mean, should do so in training alone. See `companion.replace_activations`.
+    *Hooks* of an activation go over to what takes its place; where DAC or multi-bias takes the activation away, they go
+    with it. All hooks run on the example, too: one that keeps something, such as a mean, should do so in training
+    alone. See `companion.replace_activations`.
 
     *What is shared.* All units have one activation with "two_arguments", "quadratic" and "one_argument": a module in
     each place, with the same parameters in all. ``to_empty``, and a move to the meta device, give each place its own;
