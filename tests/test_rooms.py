@@ -84,14 +84,14 @@ PLACES = {
     # where a sixth must be named
     *("companion/rooms.py", "companion/functional.py", "companion/__init__.py", "_toc.yml", "book/preface.md"),
     # what a person has to say of each: who it is compared with, pictures, pages on all of them
-    *(f"companion/study/together/{name}.py" for name in ("neurons", "gpt", "pairs")),
+    *(f"companion/study/together/{name}.py" for name in ("neurons", "gpt", "pairs", "figures")),
     "book/_static/neuron.svg",
     *(f"book/appendix/{name}.ipynb" for name in ("api", "claims", "recipes")),
     "book/appendix/course.md",
     *(f"book/together/{name}.ipynb" for name in ("composing", "what-the-papers-got-wrong")),
     *(f"book/together/{name}.ipynb" for name in ("which-neuron", "under-noise")),
     # what tests know of each and no room says yet
-    *(f"tests/test_{name}.py" for name in ("preface", "readme", "rethinking", "activations")),
+    *(f"tests/test_{name}.py" for name in ("preface", "readme", "rethinking", "activations", "platforms")),
     "tests/notebooks/test_which_neuron.py",
     *(f"tests/study/together/test_{name}.py" for name in ("mlp", "pairs")),
 }
