@@ -295,3 +295,15 @@ def test_only_what_stands_before_an_activation_has_an_order() -> None:
         z = model[0](x)
         z = extra(F.layer_norm(z, (4,))) if names.startswith("norm") else F.layer_norm(extra(z), (4,))
         torch.testing.assert_close(new(x), torch.relu(z))
+
+
+def test_an_example_gives_no_argument_by_which_a_converted_network_would_decide() -> None:
+    class Masked(SmallNet):
+        def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+            return super().forward(x if mask is None else x * mask)
+
+    x, _ = batch()
+    model = Masked().double()
+    assert companion.rethink(model, "dac", {"x": x, "mask": None})(x).shape == model(x).shape
+    with pytest.raises(ValueError, match=r"'dac' cannot enter this Masked; mask: got a Tensor, allowed is None"):
+        companion.rethink(model, "dac", (x, torch.ones(())))

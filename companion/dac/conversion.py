@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, fx, nn
@@ -216,18 +216,23 @@ class Converted:
         same, but for dropout in training.
     parameters : (int, int)
         How many the network had before, and has now.
+    limits : dict
+        By the name of an argument, or of ``training``, the one value that the new network takes, and why: the code of
+        the old one decides by it. With any other it raises an error.
     """
 
     layers: dict[str, str]
     left: dict[str, str]
     changed: dict[str, str]
     parameters: tuple[int, int]
+    limits: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Return a line for all layers that are alike, for what stays, for what changes the function, and the cost."""
+        """Return lines for layers that are alike, for what stays, changes the function or is built in, and the cost."""
         before, now = self.parameters
         lines = [*alike(self.layers), *(f"stays, {line}" for line in alike(self.left))]
         lines += [f"changes the function, {line}" for line in alike(self.changed)]
+        lines += [f"allowed is only {name} = {value}" for name, value in self.limits.items()]
         return "\n".join([*lines, f"parameters: {before:,} → {now:,}"])
 
 
@@ -240,7 +245,8 @@ def _finished(
     still = {name for name, _ in new.named_modules(remove_duplicate=False)} | {str(node.target) for node in flow.moving}
     gone = [name for name, _ in model.named_modules() if name not in still and _has_parameters(model, name)]
     changed = changed | {name: "it is not called in this mode" for name in gone if name.rpartition(".")[0] not in gone}
-    vars(new)["converted"] = Converted(made, _left(net, flow), changed, (parameters(model), parameters(new)))
+    numbers = (parameters(model), parameters(new))
+    vars(new)["converted"] = Converted(made, _left(net, flow), changed, numbers, dict(net.limits))
     return new
 
 
@@ -402,7 +408,7 @@ def to_dac(
     model : nn.Module
         A network that torch.fx can trace. It stays as it is.
     example_input : Tensor, optional
-        For networks that decide by the shape of their input: the decisions for this one are built in.
+        For networks that decide by the shape or the kind of their input: the decisions for this one are built in.
     first : bool
         Also replace the first layer, which no activation precedes. Its biases are 0; this changes the function.
     shared : bool
@@ -425,8 +431,9 @@ def to_dac(
     TypeError
         If `model` is no module, or `example_input` no tensor.
     ValueError
-        If the network cannot be traced (the error names the module), nothing in it can be replaced (it says what
-        activations there are), or `first` is given and the first layer cannot be replaced, or with `keep_function`.
+        If the network cannot be traced (the error names the module), it is in training mode and does something else in
+        evaluation, nothing in it can be replaced (it says what activations there are), or `first` is given and the
+        first layer cannot be replaced, or with `keep_function`.
 
     Notes
     -----
@@ -445,6 +452,13 @@ def to_dac(
 
     *Normalisation.* A bias that reaches a batch normalisation is taken off its running mean. Of a BatchNorm1d it is
     assumed that it sees (N, C).
+
+    *Optional arguments* remain, unless the code of the network may decide by them, as in ``if mask is None``. Then
+    their defaults are built in, and another value is an error.
+
+    *Modes.* Where the code chooses numbers by ``self.training``, such as the probability of a dropout, so does the new
+    network. Where it does something else in training, such as returning more, a network in training mode is refused,
+    and what comes of one in evaluation mode raises an error in training.
 
     *Dropout* between an activation and its layer now drops z, not φ(z + b): a dropped input contributes φ(b). In
     evaluation there is no difference. Zeros around an image are put there after the activation.
@@ -507,7 +521,7 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
     copies : int
         How many biases a channel has, and copies of it: K.
     example_input : Tensor, optional
-        See `to_dac`.
+        See `to_dac`, also for networks that decide by optional arguments or by their mode.
 
     Returns
     -------
@@ -520,7 +534,8 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
     TypeError
         If `model` is no module, `copies` no int, or `example_input` no tensor.
     ValueError
-        If the network cannot be traced, nothing in it can be replaced, or `copies` is not positive.
+        If the network cannot be traced, it is in training mode and does something else in evaluation, nothing in it can
+        be replaced, or `copies` is not positive.
 
     References
     ----------

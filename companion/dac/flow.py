@@ -199,7 +199,8 @@ class Flow:
         return None
 
     def _sum(self, node: fx.Node) -> State | None:
-        given = [self.states[operand] for operand in node.args if isinstance(operand, fx.Node)]
+        operands = [operand for operand in node.args if isinstance(operand, fx.Node) and not self.net.chooses(operand)]
+        given = [self.states[operand] for operand in operands]
         if len(given) != 2 or len(node.args) != 2 or node.kwargs:
             return None
         activated = any(state.activation for state in given)

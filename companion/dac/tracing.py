@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 import operator
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from companion.activations import ACTIVATIONS, FUNCTIONS, is_elementwise, is_softmax, kind_of
+from companion.dac.calls import ByMode, Evaluated, built_in, differences, known, let_choose
 from companion.neurons import of_module
 from companion.surgery.places import part
 
@@ -47,9 +49,9 @@ class _Proxy(_Counted, fx.Proxy):
 class _Tracer(fx.Tracer):
     """torch.fx's tracer, which here can answer questions about shapes and keeps the book's own modules whole."""
 
-    def __init__(self, example_input: Tensor | None = None) -> None:
+    def __init__(self, example_input: Tensor | None = None, fixed: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        self.example_input = example_input
+        self.example_input, self.fixed = example_input, fixed or {}
         self.inside: list[nn.Module] = []
         self.values: dict[fx.Node, Any] = {}
         self.computing = False
@@ -77,6 +79,18 @@ class _Tracer(fx.Tracer):
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """Make what stands for a value."""
         return _Proxy(node, self)
+
+    def create_args_for_root(self, *args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
+        """Let arguments that are fixed be what they are, and not what stands for them."""
+        function, given = super().create_args_for_root(*args, **kwargs)
+        own = {name: copy.copy(value) for name, value in self.fixed.items()}
+        return function, [own.get(str(x.node.target), x) if isinstance(x, fx.Proxy) else x for x in given]
+
+    def is_a(self, obj: fx.Proxy, kinds: Any) -> bool:
+        """Whether a value is of a kind for the example; without one, arguments are tensors."""
+        if self.example_input is not None:
+            return isinstance(self._value(obj.node), kinds)
+        return isinstance(obj, kinds) or (obj.node.op == "placeholder" and issubclass(Tensor, kinds))
 
     def length(self, obj: fx.Proxy) -> int:
         """How many numbers a shape has for the example; of tensors this is the batch's business."""
@@ -124,10 +138,28 @@ def trace(model: nn.Module, example_input: Tensor | None) -> Network:
         raise TypeError(f"example_input: got {example_input!r}, allowed is a tensor, a batch as the network takes it")
     root = copy.deepcopy(model)
     part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: _put(root, name, new))
-    tracer = _Tracer(example_input)
+    root, graph, fixed = _with_arguments(root, example_input)
+    switched, otherwise = _in_both_modes(root, graph, example_input, fixed)
+    _drop_questions(graph)
+    _leave_no_place(root, graph, switched)
+    limits = {name.lstrip("*"): f"{value!r}, which is built in" for name, value in fixed.items()}
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    with graph.inserting_after(placeholders[-1]) if placeholders else contextlib.nullcontext():
+        for node in placeholders:
+            if node.target in fixed:
+                graph.call_function(built_in, (node, fixed[node.target], node.target.lstrip("*")))
+        if otherwise:
+            limits["training"] = f"False: {otherwise}"
+            graph.call_module(_added(root, "evaluated", Evaluated(otherwise).eval()))
+    return Network(root, graph, limits)
+
+
+def _graph(root: nn.Module, example_input: Tensor | None, fixed: Mapping[str, Any]) -> fx.Graph:
+    """What torch.fx makes of a network, or an error that names the module to blame."""
+    tracer = _Tracer(example_input, fixed)
     try:
-        with _lengths_are_recorded(root):
-            graph = tracer.trace(root)
+        with _questions_are_answered(root):
+            return tracer.trace(root)
     except Exception as error:
         culprit = tracer.inside[-1] if tracer.inside else root
         names = {module: name for name, module in root.named_modules()}
@@ -142,9 +174,98 @@ def trace(model: nn.Module, example_input: Tensor | None) -> Network:
             f"model: torch.fx cannot trace {_described(names, culprit)} ({type(error).__name__}: {error})"
             f"{_line(error)}{shapes}; a part of the network, such as a perceptron in it, may be traced alone"
         ) from error
-    _drop_questions(graph)
-    _leave_no_place(root, graph)
-    return Network(root, graph)
+
+
+def _replica(root: nn.Module) -> nn.Module:
+    """A copy with the same parameters and buffers: what tracing leaves behind, stays there."""
+    return copy.deepcopy(root, {id(tensor): tensor for tensor in (*root.parameters(), *root.buffers())})
+
+
+def _with_arguments(root: nn.Module, example_input: Tensor | None) -> tuple[nn.Module, fx.Graph, dict[str, Any]]:
+    """A network, its graph, and the optional arguments that have to be left out, with their defaults.
+
+    What stands for an argument is never None, so that the code of the network may take a wrong decision. It did not if
+    the graph with the defaults put in does the same as that of a network that knows them from the start.
+    """
+    defaults = dict(_optional(root))
+    if not defaults:
+        return root, _graph(root, example_input, {}), {}
+    replica = _replica(root)
+    plain: fx.Graph | ValueError
+    try:
+        plain = _graph(replica, example_input, defaults)
+    except ValueError as error:
+        plain = error
+    try:
+        graph = _graph(root, example_input, {})
+    except ValueError:
+        if isinstance(plain, ValueError):
+            raise
+        return replica, plain, defaults
+    if isinstance(plain, ValueError):  # the network does not work without them
+        return root, graph, {}
+    values = known(graph, defaults)
+    unused = {node for node in values if not node.users}
+    if differences(root, graph, replica, plain, values) or any(node.op != "placeholder" for node in unused):
+        return replica, plain, defaults
+    # an argument that no number depends on may have decided
+    return root, graph, {str(node.target): values[node] for node in unused}
+
+
+def _optional(root: nn.Module) -> Iterator[tuple[str, Any]]:
+    """The arguments that may be left out, as torch.fx names them, and what they are then."""
+    try:
+        parameters = inspect.signature(root.forward).parameters
+    except ValueError:  # it is none of Python's, and torch.fx will say so
+        return
+    for name, parameter in parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            yield f"*{name}", ()
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            yield f"**{name}", {}
+        elif parameter.default is not parameter.empty:
+            yield name, parameter.default
+
+
+def _in_both_modes(
+    root: nn.Module, graph: fx.Graph, example_input: Tensor | None, fixed: Mapping[str, Any]
+) -> tuple[set[fx.Node], str]:
+    """Let numbers of a graph be chosen by the mode; the dropouts that ask for it, and what is else done in training."""
+    replica = _replica(root)
+    for module in replica.modules():
+        module.training = not module.training
+    switched, otherwise = set[fx.Node](), ""
+    try:
+        other = _graph(replica, example_input, fixed)
+    except ValueError as error:
+        otherwise = f"in the other mode there is no graph of it: {error}"
+    else:
+        for node, there in differences(root, graph, replica, other, {}):
+            if there is None:
+                names = {module: name for name, module in root.named_modules()}
+                owner = _described(names, root.get_submodule(_where(node))).rstrip(",")
+                otherwise = f"it does something else in training than in evaluation, first in {owner}"
+            elif node.target in _DROPOUTS and _drop(node.target, *there) == _drop(node.target, node.args, node.kwargs):
+                switched.add(node)
+            else:
+                add = functools.partial(_added, root, f"{node.name}_mode")
+                let_choose(node, there, root.get_submodule(_where(node)).training, add)
+    if otherwise and root.training:
+        raise ValueError(f"model: {otherwise}; after eval() it may be converted for evaluation alone")
+    return {node for node in graph.nodes if node.target in _DROPOUTS} if otherwise else switched, otherwise
+
+
+def _drop(function: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """What a dropout as a function is given, but for whether it is in training."""
+    given = inspect.signature(function).bind(*args, **kwargs).arguments
+    return {name: value for name, value in given.items() if name != "training"}
+
+
+def _added(root: nn.Module, name: str, new: nn.Module) -> str:
+    """The name that a new module got."""
+    name = free_name(root, name)
+    root.add_module(name, new)
+    return name
 
 
 def _put(root: nn.Module, name: str, new: nn.Module) -> None:
@@ -153,20 +274,35 @@ def _put(root: nn.Module, name: str, new: nn.Module) -> None:
 
 
 @contextlib.contextmanager
-def _lengths_are_recorded(root: nn.Module) -> Iterator[None]:
-    """Let ``len(x)`` be an operation of the graph, as ``x.size(0)`` is: Python wants a number of it at once."""
-    own = {id(g): g for m in root.modules() if "len" not in (g := getattr(type(m).forward, "__globals__", {"len": 0}))}
-    for known in own.values():
-        known["len"] = _length
+def _questions_are_answered(root: nn.Module) -> Iterator[None]:
+    """Let ``len(x)`` be an operation of the graph, as ``x.size(0)`` is: Python wants a number of it at once.
+
+    Also, ``isinstance(x, kinds)`` is asked about x, not about what stands for it.
+    """
+    own = {id(g): g for m in root.modules() if not _is_torchs(g := getattr(type(m).forward, "__globals__", {}))}
+    answers = [(g, name, answer) for g in own.values() for name, answer in _ANSWERS.items() if name not in g]
+    for g, name, answer in answers:
+        g[name] = answer
     try:
         yield
     finally:
-        for known in own.values():
-            del known["len"]
+        for g, name, _ in answers:
+            del g[name]
+
+
+def _is_torchs(names: Mapping[str, Any]) -> bool:
+    return str(names.get("__name__", "")).startswith("torch.")
 
 
 def _length(x: Any) -> Any:
     return x.tracer.create_proxy("call_function", len, (x,), {}) if isinstance(x, fx.Proxy) else len(x)
+
+
+def _is_a(x: Any, kinds: Any) -> bool:
+    return x.tracer.is_a(x, kinds) if isinstance(x, _Proxy) else isinstance(x, kinds)
+
+
+_ANSWERS: dict[str, Callable[..., Any]] = {"len": _length, "isinstance": _is_a}
 
 
 def _described(names: Mapping[nn.Module, str], module: nn.Module) -> str:
@@ -200,7 +336,7 @@ def _drop_questions(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-def _leave_no_place(root: nn.Module, graph: fx.Graph) -> None:
+def _leave_no_place(root: nn.Module, graph: fx.Graph, switched: Collection[fx.Node]) -> None:
     """Let every operation that we know give new memory, and later users of what it overwrote read its result."""
     order = {node: index for index, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
@@ -231,14 +367,18 @@ def _leave_no_place(root: nn.Module, graph: fx.Graph) -> None:
                     user.replace_input_with(node.args[0], node)
         node.target = _IN_PLACE.get(node.target, node.target)
         node.kwargs = {key: value for key, value in node.kwargs.items() if key != "inplace"}
-        if node.target in _DROPOUTS and "training" in node.kwargs:
+        if node in switched and "training" in node.kwargs:
             # The flag was read from the network's mode when it was traced; a module reads it when it runs.
-            name = free_name(root, node.name)
-            root.add_module(name, _DROPOUTS[node.target](node.kwargs.get("p", 0.5)).train(root.training))
-            node.op, node.target, node.kwargs = "call_module", name, {}
+            new = _DROPOUTS[node.target](node.kwargs.get("p", 0.5)).train(root.training)
+            node.op, node.target, node.kwargs = "call_module", _added(root, node.name, new), {}
     for module in root.modules():
         if getattr(module, "inplace", False):
             module.inplace = False  # type: ignore[assignment]
+
+
+def _where(node: fx.Node) -> str:
+    stack = list(node.meta.get("nn_module_stack", {}).values())
+    return stack[-1][0] if stack else ""
 
 
 def free_name(root: nn.Module, name: str) -> str:
@@ -291,8 +431,8 @@ SHAPE = ("size", "dim", "ndimension")
 class Network:
     """A traced network and what its nodes are."""
 
-    def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
-        self.root, self.graph = root, graph
+    def __init__(self, root: nn.Module, graph: fx.Graph, limits: Mapping[str, str]) -> None:
+        self.root, self.graph, self.limits = root, graph, limits
         self.modules = dict(root.named_modules(remove_duplicate=False))
         calls = Counter(id(self.modules[n.target]) for n in graph.nodes if n.op == "call_module")
         read = {str(n.target).rpartition(".")[0] for n in graph.nodes if n.op == "get_attr"}
@@ -310,8 +450,11 @@ class Network:
 
     def where(self, node: fx.Node) -> str:
         """The name of the module in whose forward a node is."""
-        stack = list(node.meta.get("nn_module_stack", {}).values())
-        return stack[-1][0] if stack else ""
+        return _where(node)
+
+    def chooses(self, node: fx.Node) -> bool:
+        """Whether a node is a number that the mode chooses."""
+        return isinstance(self.module(node), ByMode)
 
     def kind(self, node: fx.Node) -> str | None:
         """The kind of activation that a node applies, with whatever settings; none of the softmax family."""

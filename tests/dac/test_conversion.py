@@ -444,6 +444,132 @@ def test_whatever_asks_for_its_mode_is_asked_again(drop, training: bool) -> None
     assert not torch.allclose(converted(x), converted(x))
 
 
+class Calling(nn.Module):
+    """A perceptron, of whose output and itself something is made."""
+
+    def __init__(self, call) -> None:
+        super().__init__()
+        self.first, self.second, self.call = nn.Linear(8, 8), nn.Linear(8, 8), call
+
+    def forward(self, x):
+        return self.call(self.second(F.relu(self.first(x))), self)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, module: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5 if module.training else 0.0),
+        lambda x, module: F.dropout(x, 0.5 if module.training else 0.0),
+        lambda x, module: F.batch_norm(x, None, None, momentum=0.5 if module.training else 1.0, training=True),
+    ],
+)
+@pytest.mark.parametrize("training", [False, True])
+def test_a_number_that_the_mode_chooses_is_chosen_again(call, training: bool) -> None:
+    model, x = Calling(call).train(training), torch.randn(3, 8)
+    converted = pickle.loads(pickle.dumps(to_dac(model)))
+    for mode in (True, False):
+        torch.manual_seed(0)
+        expected = model.train(mode)(x)
+        torch.manual_seed(0)
+        torch.testing.assert_close(converted.train(mode)(x), expected)
+
+
+def test_an_addend_that_the_mode_chooses_is_no_skip_connection() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), Shifting(), nn.Linear(4, 4))
+    assert_same(to_dac(trained(model)), model, torch.randn(3, 4).double())
+
+
+class Shifting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Identity()
+
+    def forward(self, x):
+        return self.inner(x) + (0.5 if self.training else 0.25)
+
+
+def test_dropout_that_is_always_on_stays_so() -> None:
+    converted, x = to_dac(Calling(lambda x, _: F.dropout(x, 0.5, True)).eval()), torch.randn(3, 8)
+    assert not torch.equal(converted(x), converted(x))
+
+
+@pytest.mark.parametrize("convert", [to_dac, lambda model: to_multibias(model, 2)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, module: x + torch.randn_like(x) if module.training else x,
+        lambda x, module: (x, F.relu(x)) if module.training else x,
+    ],
+)
+def test_what_does_something_else_in_training_is_converted_for_evaluation_alone(convert, call) -> None:
+    model, x = Calling(call), torch.randn(3, 8)
+    with pytest.raises(ValueError, match=r"training .* after eval\(\) it may be converted for evaluation alone"):
+        convert(model)
+    converted = convert(model.eval())
+    assert "allowed is only training = False" in str(converted.converted)
+    assert converted(x).shape == model(x).shape
+    with pytest.raises(RuntimeError, match="training: got True, allowed is False"):
+        converted.train()(x)
+
+
+class Optional(nn.Module):
+    """Calls something with an argument that may be left out."""
+
+    def __init__(self, call) -> None:
+        super().__init__()
+        self.first, self.second, self.call = nn.Linear(8, 8), nn.Linear(8, 8), call
+
+    def forward(self, x, mask=None, *rest, scale=1.0, **options):
+        x = self.second(F.relu(self.first(x)))
+        return self.call(x, mask, rest, scale, options)
+
+
+DECIDING = {
+    "None": lambda x, mask, rest, scale, options: x.softmax(-1) if mask is None else x,
+    "not None": lambda x, mask, rest, scale, options: x if mask is None else x * mask,
+    "a tensor": lambda x, mask, rest, scale, options: x * mask if isinstance(mask, torch.Tensor) else x,
+    "a tensor, in torch": lambda x, mask, rest, scale, options: x * mask if torch.is_tensor(mask) else x,
+    "a number": lambda x, mask, rest, scale, options: x if scale > 0 else -x,
+    "what is left": lambda x, mask, rest, scale, options: x * rest[0] if rest else x,
+    "an option": lambda x, mask, rest, scale, options: x if options.get("bias") is None else x + options["bias"],
+}
+
+
+@pytest.mark.parametrize("decides", DECIDING)
+@pytest.mark.parametrize("example", [None, torch.randn(3, 8)])
+@pytest.mark.parametrize("convert", [to_dac, lambda model, example: to_multibias(model, 2, example)])
+def test_an_argument_that_may_decide_is_left_out_or_refused(decides: str, example, convert) -> None:
+    model, x = Optional(DECIDING[decides]), torch.randn(3, 8)
+    new = convert(model, example)
+    if convert is to_dac:
+        torch.testing.assert_close(new(x), model(x))
+    given, options = {"what is left": ((None, x), {}), "an option": ((), {"bias": x})}.get(decides, ((x,), {}))
+    options = {"scale": -1.0} if decides == "a number" else options
+    with pytest.raises(ValueError, match=r"got .*, allowed is .* no part of its graph"):
+        new(x, *given, **options)
+    assert "which is built in" in str(new.converted)
+
+
+@pytest.mark.parametrize("example", [None, torch.randn(3, 8)])
+def test_an_argument_that_is_needed_is_a_tensor(example) -> None:
+    class Asking(Calling):
+        def forward(self, x):
+            out = super().forward(x)
+            return out.softmax(-1) if isinstance(x, torch.Tensor) else out
+
+    model, x = Asking(lambda x, _: x), torch.randn(3, 8)
+    torch.testing.assert_close(to_dac(model, example)(x), model(x))
+
+
+def test_an_argument_that_decides_nothing_may_be_given() -> None:
+    model, x, y = (
+        Optional(lambda x, mask, rest, scale, options: (x * scale * 2, mask)),
+        torch.randn(3, 8),
+        torch.ones(1),
+    )
+    torch.testing.assert_close(to_dac(model)(x, y, scale=3.0), model(x, y, scale=3.0))
+
+
 @pytest.mark.parametrize(
     "change",
     [lambda x: F.hardtanh_(x, 0.0, 0.1), lambda x: torch.clamp_(x, max=0.1), lambda x: x.mul_(0.1), operator.and_],
