@@ -174,6 +174,7 @@ def _rebuild(net: Network, flow: Flow, make: _Maker) -> dict[str, str]:
             if isinstance(getattr(successor, "bias", None), nn.Parameter):
                 successor.bias.requires_grad_(trained)
             _hand_over_hooks(module, successor)
+            _hand_over_hooks(nn.Module(), module)  # which may be a part of its successor
             parent, _, child = str(node.target).rpartition(".")
             setattr(net.root.get_submodule(parent), child, successor)
             made[str(node.target)] = f"{what} → {type(successor).__name__}"
@@ -191,9 +192,9 @@ def _rebuild(net: Network, flow: Flow, make: _Maker) -> dict[str, str]:
 
 
 def _hand_over_hooks(old: nn.Module, new: nn.Module) -> None:
-    """The hooks of a module that goes, for the one that comes."""
+    """The hooks of a module's forward and backward passes, for the one that comes."""
     for name, value in vars(old).items():
-        if name.startswith(("_forward", "_backward")) and "hooks" in name:
+        if name.startswith(("_forward", "_backward", "_is_full_backward")) and "hook" in name:
             vars(new)[name] = copy.copy(value)  # else a hook that one gets later, the other would get, too
 
 
@@ -421,10 +422,11 @@ def to_dac(
     Returns
     -------
     torch.fx.GraphModule
-        In the mode, training or evaluation, of `model`. Layers keep their names and their hooks: the state dict has
-        ``weight`` and ``bias``, of shape (outputs, inputs), where the layer's own were. Where nothing was trained, the
-        biases are not either. Its attribute ``converted``, a `Converted`, says what was replaced, what stays and why,
-        and where the function changes; ``print`` shows it.
+        In the mode, training or evaluation, of `model`. It and its layers keep their hooks of forward and backward
+        passes; those of activations that move are gone, and those of modules made of others run only while the network
+        is traced. Layers keep their names: the state dict has ``weight`` and ``bias``, of shape (outputs, inputs),
+        where the layer's own were. Where nothing was trained, the biases are not either. Its attribute ``converted``, a
+        `Converted`, says what was replaced, what stays and why, and where the function changes; ``print`` shows it.
 
     Raises
     ------

@@ -755,6 +755,18 @@ def test_hooks_stay_where_they_were() -> None:
     assert called == ["Linear", "before", "DACLinear", "Sequential"]
 
 
+@pytest.mark.parametrize(
+    "convert", [to_dac, lambda model: to_dac(model, shared=True), lambda model: to_multibias(model, 2)]
+)
+def test_a_hook_of_a_layer_is_called_once_forward_and_once_backward(convert) -> None:
+    model, called = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)), []
+    model[2].register_forward_hook(lambda *_: called.append("forward"))
+    model[2].register_full_backward_pre_hook(lambda *_: called.append("before backward"))
+    model[2].register_full_backward_hook(lambda module, into, out: called.append((into[0].shape, out[0].shape)))
+    convert(model)(torch.randn(5, 3)).sum().backward()
+    assert called == ["forward", "before backward", ((5, 3), (5, 3))]
+
+
 def test_a_hook_that_the_new_network_gets_is_its_own() -> None:
     model, called = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)), []
     to_dac(model).register_forward_hook(lambda *_: called.append("the new one"))
