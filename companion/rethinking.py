@@ -115,6 +115,8 @@ def rethink(
     nn.Module
         The network, with new weights from torch's global generator where there are any. Its attribute ``rethought``, a
         `Rethought`, says what was done and what it costs; ``print`` shows it. `undo` takes it back, also after saving.
+        After "dac" and "multibias" it is a ``torch.fx.GraphModule`` that does what ``forward`` does: other methods,
+        properties and attributes of the network's class are gone.
 
     Raises
     ------

@@ -422,11 +422,13 @@ def to_dac(
     Returns
     -------
     torch.fx.GraphModule
-        In the mode, training or evaluation, of `model`. It and its layers keep their hooks of forward and backward
-        passes; those of activations that move are gone, and those of modules made of others run only while the network
-        is traced. Layers keep their names: the state dict has ``weight`` and ``bias``, of shape (outputs, inputs),
-        where the layer's own were. Where nothing was trained, the biases are not either. Its attribute ``converted``, a
-        `Converted`, says what was replaced, what stays and why, and where the function changes; ``print`` shows it.
+        In the mode, training or evaluation, of `model`. It has the name of the network's class and does what its
+        ``forward`` does, but is none of that class: other methods, properties and attributes are gone. It and its
+        layers keep their hooks of forward and backward passes; those of activations that move are gone, and those of
+        modules made of others run only while the network is traced. Layers keep their names: the state dict has
+        ``weight`` and ``bias``, of shape (outputs, inputs), where the layer's own were. Where nothing was trained, the
+        biases are not either. Its attribute ``converted``, a `Converted`, says what was replaced, what stays and why,
+        and where the function changes; ``print`` shows it.
 
     Raises
     ------
@@ -529,7 +531,8 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
     -------
     torch.fx.GraphModule
         In the mode, training or evaluation, of `model`. A layer ``name`` is now ``name.1``, its biases ``name.0.bias``.
-        After flattening every input, not every channel, has biases of its own.
+        After flattening every input, not every channel, has biases of its own. Methods and attributes of the network's
+        class are gone, see `to_dac`.
 
     Raises
     ------
