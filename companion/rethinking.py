@@ -209,7 +209,7 @@ def undo(model: nn.Module) -> nn.Module:
     Raises
     ------
     ValueError
-        If the network was not rethought.
+        If the network was not rethought, or stands in a wrapper, such as DistributedDataParallel.
 
     Examples
     --------
@@ -241,7 +241,8 @@ def extra_loss(model: nn.Module, target: Tensor) -> Tensor:
     Parameters
     ----------
     model : nn.Module
-        What `rethink` returned, or ``torch.compile`` of it, after a forward pass in training mode.
+        What `rethink` returned, or ``torch.compile`` or DistributedDataParallel of it, after a forward pass in training
+        mode.
     target : Tensor
         (N,), the class of each example.
 
@@ -267,7 +268,7 @@ def extra_loss(model: nn.Module, target: Tensor) -> Tensor:
     >>> loss = nn.functional.cross_entropy(model(torch.randn(4, 8)), target) + companion.extra_loss(model, target)
     >>> loss.backward()
     """
-    model = getattr(model, "_orig_mod", model)
+    model = _inside(model)[0]
     losses = [loss for name in _report_of(model).neurons if (loss := declared()[name].loss) is not None]
     return sum((loss(model, target) for loss in losses), start=torch.zeros((), device=target.device))
 
@@ -331,11 +332,25 @@ def _report(model: nn.Module, neuron: Neuron) -> str:
 
 def _report_of(model: nn.Module) -> Rethought:
     report = vars(model).get(NAME)
-    if not isinstance(report, Rethought):
-        raise ValueError(
-            f"model: got a {type(model).__name__} that was not rethought, allowed is what rethink returned"
-        )
-    return report
+    if isinstance(report, Rethought):
+        return report
+    inside, way = _inside(model)
+    said = f"around a network that was rethought, allowed is the network itself: model{way}"
+    raise ValueError(
+        f"model: got a {type(model).__name__} "
+        + (said if NAME in vars(inside) else "that was not rethought, allowed is what rethink returned")
+    )
+
+
+def _inside(model: nn.Module) -> tuple[nn.Module, str]:
+    """The network that wrappers were put around after it was rethought, and the attributes that lead to it."""
+    way = ""
+    while NAME not in vars(model):
+        name = next((n for n in ("_orig_mod", "module") if isinstance(getattr(model, n, None), nn.Module)), None)
+        if name is None:
+            break
+        model, way = getattr(model, name), f"{way}.{name}"
+    return model, way
 
 
 def _put(model: nn.Module, report: Rethought) -> None:

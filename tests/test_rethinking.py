@@ -180,6 +180,18 @@ def test_the_losses_of_a_compiled_network_are_those_of_the_network_itself() -> N
     assert companion.extra_loss(compiled, target) == companion.extra_loss(again, target)
 
 
+def test_a_wrapper_has_the_losses_of_the_network_in_it_and_is_not_undone() -> None:
+    x, target = batch()
+    new = companion.rethink(SmallNet().double(), "arr", x, CLASSES).train()
+    again, wrapper = copy.deepcopy(new), torch.compile(nn.DataParallel(new), backend="eager")
+    new(x), again(x)
+    assert companion.extra_loss(wrapper, target) == companion.extra_loss(again, target)
+    with pytest.raises(ValueError, match=r"got a DataParallel around .*, allowed is the network itself: model\.module"):
+        companion.undo(nn.DataParallel(new))
+    with pytest.raises(ValueError, match="got a DataParallel that was not rethought"):
+        companion.undo(nn.DataParallel(SmallNet()))
+
+
 def test_a_loss_holds_what_it_is_told_and_counts_as_much_as_it_is_told() -> None:
     torch.manual_seed(0)
     model, x = vit()
