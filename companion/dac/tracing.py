@@ -134,6 +134,11 @@ def trace(model: nn.Module, example_input: Tensor | None) -> Network:
     """A copy of a network as a graph in which nothing works in place."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: got {type(model).__name__}, allowed is an nn.Module")
+    if "forward" in vars(model):
+        raise ValueError(
+            f"model: got a {type(model).__name__} whose forward was put on the object, allowed is that of its class; "
+            "torch.fx traces no other"
+        )
     if not (example_input is None or isinstance(example_input, Tensor)):
         raise TypeError(f"example_input: got {example_input!r}, allowed is a tensor, a batch as the network takes it")
     root = copy.deepcopy(model)

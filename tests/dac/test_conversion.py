@@ -873,6 +873,13 @@ def test_a_network_that_cannot_be_traced_says_which_module_and_why() -> None:
     assert list(model.modules())[3] is inner[0]
 
 
+def test_a_forward_that_was_put_on_the_object_is_refused() -> None:
+    model = Functional(F.relu)
+    model.forward = lambda x: 2 * Functional.forward(model, x)
+    with pytest.raises(ValueError, match=r"got a Functional whose forward was put on the object, allowed is that"):
+        to_dac(model)
+
+
 def test_an_example_answers_questions_about_shapes() -> None:
     model = trained(models.SmallCNN(3, 10))
     with pytest.raises(ValueError, match=r"cannot trace the forward of SmallCNN .*an example_input may help"):
