@@ -143,8 +143,9 @@ def trace(model: nn.Module, example_input: Tensor | None) -> Network:
         raise TypeError(f"example_input: got {example_input!r}, allowed is a tensor, a batch as the network takes it")
     root = copy.deepcopy(model)
     part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: _put(root, name, new))
+    replica = _replica(root)
     root, graph, fixed = _with_arguments(root, example_input)
-    switched, otherwise = _in_both_modes(root, graph, example_input, fixed)
+    switched, otherwise = _in_both_modes(root, graph, replica, example_input, fixed)
     _drop_questions(graph)
     _leave_no_place(root, graph, switched)
     limits = {name.lstrip("*"): f"{value!r}, which is built in" for name, value in fixed.items()}
@@ -182,7 +183,7 @@ def _graph(root: nn.Module, example_input: Tensor | None, fixed: Mapping[str, An
 
 
 def _replica(root: nn.Module) -> nn.Module:
-    """A copy with the same parameters and buffers: what tracing leaves behind, stays there."""
+    """A copy with the same parameters and buffers. What tracing leaves behind in a network cannot always be copied."""
     return copy.deepcopy(root, {id(tensor): tensor for tensor in (*root.parameters(), *root.buffers())})
 
 
@@ -233,10 +234,9 @@ def _optional(root: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _in_both_modes(
-    root: nn.Module, graph: fx.Graph, example_input: Tensor | None, fixed: Mapping[str, Any]
+    root: nn.Module, graph: fx.Graph, replica: nn.Module, example_input: Tensor | None, fixed: Mapping[str, Any]
 ) -> tuple[set[fx.Node], str]:
     """Let numbers of a graph be chosen by the mode; the dropouts that ask for it, and what is else done in training."""
-    replica = _replica(root)
     for module in replica.modules():
         module.training = not module.training
     switched, otherwise = set[fx.Node](), ""

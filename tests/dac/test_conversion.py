@@ -550,6 +550,15 @@ def test_an_argument_that_may_decide_is_left_out_or_refused(decides: str, exampl
     assert "which is built in" in str(new.converted)
 
 
+def test_a_network_that_keeps_what_it_computed_is_converted() -> None:
+    def keep(x, module):
+        module.kept = x
+        return x
+
+    model, x = Calling(keep), torch.randn(3, 8)
+    torch.testing.assert_close(to_dac(model)(x), model(x))
+
+
 @pytest.mark.parametrize("example", [None, torch.randn(3, 8)])
 def test_an_argument_that_is_needed_is_a_tensor(example) -> None:
     class Asking(Calling):
