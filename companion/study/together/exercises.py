@@ -21,7 +21,7 @@ WIDTH, DEVIATION = 256, 0.02
 
 def straight(root: float = 0.5, factor: float = 0.5) -> float:
     """Which share of what SiLU gives at first is not a line, by its first term, s²/2."""
-    return factor * (DEVIATION * WIDTH**root) ** 2
+    return factor * DEVIATION**2 * float(WIDTH ** (2 * root))
 
 
 def clear() -> int:
