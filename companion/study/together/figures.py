@@ -310,18 +310,26 @@ def shortly() -> str:
     lines = ["| trained | first | the five papers' neurons |", "| --- | --- | --- |"]
     for name, column in finished().items():
         found, verdicts, digits = column.comparisons(), column.verdicts(), 1 if column.unit > 1 else 3
+        small = {key for key, each in found.items() if abs(each.difference.mean) < column.smallest}
         said = {
             key: f"{LABELS[key].partition(', z')[0]} "
             + f"{column.unit * each.difference.mean:+.{digits}f}".replace("-", "−")
             for key, each in sorted(found.items(), key=lambda item: -item[1].difference.mean)
         }
         first = [f"**{each}**" for key, each in said.items() if column.leads(key)]
-        clear = [each for key, each in said.items() if key in _THEIRS and verdicts[key] in ("better", "worse")]
-        rest = [LABELS[key] for key in said if key in _THEIRS and verdicts[key] in ("same", "open")]
+        theirs = [key for key in said if key in _THEIRS]
+        clear = [
+            f"({said[key]})" if key in small else said[key] for key in theirs if verdicts[key] in ("better", "worse")
+        ]
+        undecided: tuple[Verdict, ...] = ("same", "open")
+        rest = {word: [LABELS[key] for key in theirs if verdicts[key] == word] for word in undecided}
         cells = [
             _ARENAS[name].where,
             ", ".join(first) or "nobody is clearly ahead of GELU",
-            "; ".join([", ".join(clear)] * bool(clear) + [f"not clear: {', '.join(rest)}"] * bool(rest)),
+            "; ".join(
+                [", ".join(clear)] * bool(clear)
+                + [f"{WORDS[word]}: {', '.join(names)}" for word, names in rest.items() if names]
+            ),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

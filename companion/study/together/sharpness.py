@@ -6,7 +6,9 @@ to nothing that is not linear. A transformer's weights begin with a deviation of
 begins at 0.02·√width: 0.16 in the arena of images, 0.23 in that of text.
 
 So there are a SiLU that bends four times as fast, and one sixteen times; and, in "images", a GELU whose layer before
-begins with weights four times as large, so that what it is given is. All else is `companion.study.together.vit`'s or
+begins with weights four times as large, so that what it is given is. In "folded" SiLU's network begins as the one of
+the SiLU that bends four times as fast: with weights before it four times as large, and behind it a quarter. Only the
+training tells them apart. All else is `companion.study.together.vit`'s or
 `companion.study.together.gpt`'s, whose results hold GELU, ReLU and LA-SiLU (and SiLU on text) for the same seeds.
 
 What curves are given is measured as ``spread``, the root of its mean square, one number a block, before training
@@ -107,6 +109,9 @@ NEURONS: dict[str, Neuron] = {
     "sharp_4": _sharp(4.0),
     "sharp_16": _sharp(16.0),
     "gelu_wide": neurons.composed("gelu", f"GELU, weights before it begin {_WIDE:g} times as large"),
+    "silu_folded": neurons.composed(
+        "silu", f"SiLU, weights before it begin {_WIDE:g} times as large, behind it 1/{_WIDE:g}"
+    ),
 }
 """By the name that settings and rows have."""
 
@@ -115,16 +120,18 @@ def _vit(
     name: str, front: nn.Module, shape: vit.Shape, num_classes: int, settings: Mapping[str, Any], units: int
 ) -> nn.Module:
     model = vit.build(name, front, shape, num_classes, settings, units, NEURONS)
-    if name == "gelu_wide":
-        with torch.no_grad():
-            for layer in _before(model):
-                layer.weight.mul_(_WIDE)
+    with torch.no_grad():
+        for layer in _layers(model, "fc1") if name in ("gelu_wide", "silu_folded") else ():
+            layer.weight.mul_(_WIDE)
+        for layer in _layers(model, "fc2") if name == "silu_folded" else ():
+            layer.weight.div_(_WIDE)
     return model
 
 
-def _before(model: nn.Module) -> list[nn.Linear]:
-    """The layers that give the curves of a vision transformer what they bend."""
-    return [layer for name, layer in model.named_modules() if name.endswith("mlp.fc1") and isinstance(layer, nn.Linear)]
+def _layers(model: nn.Module, which: str) -> list[nn.Linear]:
+    """Those before the curves of a vision transformer, "fc1", or behind them, "fc2"."""
+    found = [layer for name, layer in model.named_modules() if name.endswith(f"mlp.{which}")]
+    return [layer for layer in found if isinstance(layer, nn.Linear)]
 
 
 _gpt = partial(gpt.build, known=NEURONS)
@@ -155,7 +162,7 @@ def spreads(model: nn.Module, images: Tensor) -> list[float]:
     >>> 0.14 < spreads(model, torch.rand(50, 1, 8, 8))[0] < 0.18
     True
     """
-    layers = _before(model)
+    layers = _layers(model, "fc1")
     squares: list[list[Tensor]] = [[] for _ in layers]
 
     def watch(into: list[Tensor]) -> Callable[..., None]:
@@ -194,6 +201,7 @@ EXPERIMENT = Experiment(
             "seeds": 8,
             "competitors": ["silu", "sharp_4", "sharp_16", "gelu_wide"],
         },
+        "folded": {**vit.EXPERIMENT.presets["laptop"], "seeds": 8, "competitors": ["silu_folded"]},
         "text": {**gpt.EXPERIMENT.presets["laptop"], "seeds": 12, "competitors": ["sharp_4"]},
     },
     cases=cases,

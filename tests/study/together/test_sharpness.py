@@ -55,6 +55,9 @@ def test_all_that_is_another_is_the_size_of_the_weights_before_the_curve():
     plain, wide = network("gelu").state_dict(), network("gelu_wide").state_dict()
     for key, value in plain.items():
         torch.testing.assert_close(wide[key], value * (4 if key.endswith("mlp.fc1.weight") else 1))
+    images, curve = torch.rand(4, *SHAPE), network("sharp_4").eval()
+    torch.testing.assert_close(network("silu_folded").eval()(images), curve(images), rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(network("silu").eval()(images), curve(images), rtol=1e-4, atol=1e-6)
     plain = vit.build("gelu", nn.Identity(), SHAPE, CLASSES, get("together-vit").settings("laptop"), 256)
     assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in network("sharp_4").parameters())
 
@@ -67,7 +70,9 @@ def test_a_curve_is_given_at_first_what_the_page_says():
     assert spreads(network("silu"), images)[0] == spreads(network("sharp_16"), images)[0]
 
 
-@pytest.mark.parametrize(("preset", "arena"), [("images", "together-vit"), ("text", "together-gpt")])
+@pytest.mark.parametrize(
+    ("preset", "arena"), [("images", "together-vit"), ("folded", "together-vit"), ("text", "together-gpt")]
+)
 def test_all_else_is_the_arenas(preset, arena):
     settings, laptop = get("together-sharpness").presets[preset], get(arena).presets["laptop"]
     assert {key for key in settings.keys() | laptop.keys() if settings.get(key) != laptop.get(key)} == {
