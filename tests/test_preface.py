@@ -281,7 +281,7 @@ def test_the_table_says_who_is_first_and_which_of_the_papers_neurons_are_clearly
     "- **Try a sharper curve.**",
     "In our transformer for photographs GELU is a line to 97 per cent at first.",
     "A SiLU that bends four times as fast is 2.7 points ahead of it there, two thirds of ReLU's lead, and 0.075 bits "
-    "on text, more than ReLU; the bend at the start is not why ({doc}`together/how-sharp`).",
+    "on text, more than ReLU; the bend at the start is hardly why ({doc}`together/how-sharp`).",
 )
 def test_a_curve_is_as_sharp_as_what_it_is_given_is_large() -> None:
     width = results.load("together-vit")["settings"]["width"]
