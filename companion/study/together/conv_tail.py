@@ -77,7 +77,7 @@ def _measure(job: Job) -> list[Row]:
             "accuracy": found.accuracy,
             "accuracy_frequent": found.accuracy_of(frequent),
             "accuracy_rare": found.accuracy_of(rare),
-            "loss": found.loss,
+            "test_loss": found.loss,
             "calibration_error": calibration_error(predict(model, test.inputs), test.targets),
             "examples": len(fitted.splits.train),
             **learned(model),
@@ -113,7 +113,7 @@ EXPERIMENT = Experiment(
     cases=_cases,
     validate=partial(validation_accuracy, _fit),
     measure=_measure,
-    columns=("accuracy", "accuracy_frequent", "accuracy_rare", "loss", "calibration_error"),
+    columns=("accuracy", "accuracy_frequent", "accuracy_rare", "test_loss", "calibration_error"),
     conditions=("imbalance",),
     # Two images of the 135 whose classes are rare.
     tolerance=0.02,

@@ -59,9 +59,10 @@ def runs(
         @pytest.mark.parametrize("name", keys)
         def test_it_runs_and_gives_the_rows_that_are_read(self, results: Mapping[str, Any], name: str) -> None:
             result, experiment = results[name], get(name)
-            jobs = len(experiment.cases(result["settings"])) * len(result["seeds"])
-            assert len(result["rows"]) == jobs * (rows or {}).get(name, 1)
+            cases = experiment.cases(result["settings"])
+            assert len(result["rows"]) == len(cases) * len(result["seeds"]) * (rows or {}).get(name, 1)
             for row in result["rows"]:
+                assert any(case.items() <= row.items() for case in cases), "a measure has the name of a condition"
                 assert row.keys() >= {*keys[name], *experiment.columns}
                 shares = [row[key] for key in row if "accuracy" in key or key.startswith("ks_")]
                 assert all(0 <= share <= 1 for share in shares if not isinstance(share, list))
