@@ -6,10 +6,17 @@ to nothing that is not linear. A transformer's weights begin with a deviation of
 begins at 0.02·√width: 0.16 in the arena of images, 0.23 in that of text.
 
 So there are a SiLU that bends four times as fast, and one sixteen times; and, in "images", a GELU whose layer before
-begins with weights four times as large, so that what it is given is. In "folded" SiLU's network begins as the one of
-the SiLU that bends four times as fast: with weights before it four times as large, and behind it a quarter. Only the
-training tells them apart. All else is `companion.study.together.vit`'s or
+begins with weights four times as large, so that what it is given is. All else is `companion.study.together.vit`'s or
 `companion.study.together.gpt`'s, whose results hold GELU, ReLU and LA-SiLU (and SiLU on text) for the same seeds.
+
+*Beginning and training.* A factor can move from the curve into the weights beside it: :math:`z\,\sigma(4z)` is SiLU
+with weights four times as large before it and a quarter of them behind it. The function is the same; its training is
+not. Adam moves a weight by a step that does not depend on the weight's size. So weights of a quarter move four times as
+far, relative to themselves, and weights four times as large a quarter as far. (Decay shrinks both alike. The norm at
+which gradients are clipped is of all weights together, and so does depend on it.) Beside SiLU :math:`z\,\sigma(4z)`
+thus has a sharper beginning, four times the relative step before the curve, and a quarter of it behind. In "folded"
+SiLU begins as :math:`z\,\sigma(4z)` and keeps SiLU's steps. In "steps" three begin as SiLU: one has both of the steps
+of :math:`z\,\sigma(4z)`, one that before the curve alone, one that behind it alone.
 
 What curves are given is measured as ``spread``, the root of its mean square, one number a block, before training
 (``spread_start``) and after it, on images of the test.
@@ -51,6 +58,8 @@ class Sharp(nn.Module):
     ----------
     beta : float
         β.
+    height : float
+        By what the curve is multiplied.
 
     Examples
     --------
@@ -59,13 +68,13 @@ class Sharp(nn.Module):
     True
     """
 
-    def __init__(self, beta: float) -> None:
+    def __init__(self, beta: float, height: float = 1.0) -> None:
         super().__init__()
-        self.beta = beta
+        self.beta, self.height = beta, height
 
     def forward(self, z: Tensor) -> Tensor:
         """Bend."""
-        return F.silu(self.beta * z) / self.beta
+        return F.silu(self.beta * z) / self.beta * self.height
 
 
 def bent(curve: Callable[[Tensor], Tensor], spread: float) -> float:
@@ -99,8 +108,8 @@ def bent(curve: Callable[[Tensor], Tensor], spread: float) -> float:
     return float(1 - along.square() / (weights * given.square()).sum() / (weights * out.square()).sum())
 
 
-def _sharp(beta: float) -> Neuron:
-    return Neuron(f"z·σ({beta:g}z)", lambda: lambda units, dim: Sharp(beta))
+def _sharp(beta: float, height: float = 1.0, label: str | None = None) -> Neuron:
+    return Neuron(label or f"z·σ({beta:g}z)", lambda: lambda units, dim: Sharp(beta, height))
 
 
 _WIDE = 4.0
@@ -112,8 +121,20 @@ NEURONS: dict[str, Neuron] = {
     "silu_folded": neurons.composed(
         "silu", f"SiLU, weights before it begin {_WIDE:g} times as large, behind it 1/{_WIDE:g}"
     ),
+    "silu_both": _sharp(_WIDE, 1.0, "SiLU at first, both steps of z·σ(4z)"),
+    "silu_before": _sharp(_WIDE, _WIDE, "SiLU at first, the step of z·σ(4z) before the curve"),
+    "silu_behind": _sharp(1.0, 1 / _WIDE, "SiLU at first, the step of z·σ(4z) behind the curve"),
 }
 """By the name that settings and rows have."""
+
+_BEGIN = {
+    "gelu_wide": (_WIDE, 1.0),
+    "silu_folded": (_WIDE, 1 / _WIDE),
+    "silu_both": (1 / _WIDE, _WIDE),
+    "silu_before": (1 / _WIDE, 1.0),
+    "silu_behind": (1.0, _WIDE),
+}
+"""How many times as large as usual weights begin before the curve, and behind it."""
 
 
 def _vit(
@@ -121,10 +142,9 @@ def _vit(
 ) -> nn.Module:
     model = vit.build(name, front, shape, num_classes, settings, units, NEURONS)
     with torch.no_grad():
-        for layer in _layers(model, "fc1") if name in ("gelu_wide", "silu_folded") else ():
-            layer.weight.mul_(_WIDE)
-        for layer in _layers(model, "fc2") if name == "silu_folded" else ():
-            layer.weight.div_(_WIDE)
+        for which, times in zip(("fc1", "fc2"), _BEGIN.get(name, (1.0, 1.0)), strict=True):
+            for layer in _layers(model, which):
+                layer.weight.mul_(times)
     return model
 
 
@@ -202,6 +222,11 @@ EXPERIMENT = Experiment(
             "competitors": ["silu", "sharp_4", "sharp_16", "gelu_wide"],
         },
         "folded": {**vit.EXPERIMENT.presets["laptop"], "seeds": 8, "competitors": ["sharp_4", "silu_folded"]},
+        "steps": {
+            **vit.EXPERIMENT.presets["laptop"],
+            "seeds": 8,
+            "competitors": ["silu_both", "silu_before", "silu_behind"],
+        },
         "text": {**gpt.EXPERIMENT.presets["laptop"], "seeds": 12, "competitors": ["sharp_4", "sharp_16"]},
     },
     cases=cases,

@@ -58,8 +58,49 @@ def test_all_that_is_another_is_the_size_of_the_weights_before_the_curve():
     images, curve = torch.rand(4, *SHAPE), network("sharp_4").eval()
     torch.testing.assert_close(network("silu_folded").eval()(images), curve(images), rtol=1e-4, atol=1e-6)
     assert not torch.allclose(network("silu").eval()(images), curve(images), rtol=1e-4, atol=1e-6)
+    for name in ("silu_both", "silu_before", "silu_behind"):
+        torch.testing.assert_close(network(name).eval()(images), network("silu").eval()(images), rtol=1e-4, atol=1e-6)
     plain = vit.build("gelu", nn.Identity(), SHAPE, CLASSES, get("together-vit").settings("laptop"), 256)
     assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in network("sharp_4").parameters())
+
+
+def around(before, behind, curve):
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(5, 16), curve, nn.Linear(16, 1)).double()
+    with torch.no_grad():
+        model[0].weight.mul_(before)
+        model[0].bias.zero_()
+        model[2].weight.mul_(behind)
+    return model
+
+
+def trained(model, before=1.0, behind=1.0):
+    # the bias before the curve is a sum before it, too
+    rates = [(model[0].parameters(), before), ([model[2].weight], behind), ([model[2].bias], 1.0)]
+    rule = torch.optim.AdamW(
+        [{"params": [*of], "lr": 0.01 * rate, "weight_decay": 0.1 / rate} for of, rate in rates], eps=1e-30
+    )
+    given = torch.randn(64, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    for _ in range(60):
+        rule.zero_grad()
+        (model(given)[:, 0] - given.sin().sum(1)).square().mean().backward()
+        rule.step()
+    return model(given)
+
+
+def test_a_steeper_curve_is_silu_with_another_beginning_and_other_steps():
+    sharp, plain = trained(around(1, 1, Sharp(4.0))), trained(around(1, 1, nn.SiLU()))
+    torch.testing.assert_close(trained(around(4, 0.25, nn.SiLU()), 4, 0.25), sharp, rtol=1e-9, atol=1e-9)
+    assert (trained(around(4, 0.25, nn.SiLU())) - sharp).abs().max() > 0.1
+    # what the three of "steps" do: their curves and beginnings are SiLU with other steps
+    for before, behind, curve, steps in (
+        (0.25, 4, Sharp(4.0), (4, 0.25)),
+        (0.25, 1, Sharp(4.0, 4.0), (4, 1)),
+        (1, 4, Sharp(1.0, 0.25), (1, 0.25)),
+    ):
+        found = trained(around(before, behind, curve))
+        torch.testing.assert_close(found, trained(around(1, 1, nn.SiLU()), *steps), rtol=1e-9, atol=1e-9)
+        assert (found - plain).abs().max() > 0.05
 
 
 def test_a_curve_is_given_at_first_what_the_page_says():
@@ -71,7 +112,8 @@ def test_a_curve_is_given_at_first_what_the_page_says():
 
 
 @pytest.mark.parametrize(
-    ("preset", "arena"), [("images", "together-vit"), ("folded", "together-vit"), ("text", "together-gpt")]
+    ("preset", "arena"),
+    [("images", "together-vit"), ("folded", "together-vit"), ("steps", "together-vit"), ("text", "together-gpt")],
 )
 def test_all_else_is_the_arenas(preset, arena):
     settings, laptop = get("together-sharpness").presets[preset], get(arena).presets["laptop"]
