@@ -24,7 +24,7 @@ from companion.multi_argument.study.experiments import label
 from companion.rooms import ROOMS
 from companion.study import claims, datasets, results
 from companion.study.analysis import compare, family
-from companion.study.together import citations, figures, sharpness
+from companion.study.together import citations, figures
 from companion.study.together import text as text_of
 from companion.study.together.composing import compositions
 from companion.study.together.disturbed import advised, trained_again
@@ -51,8 +51,10 @@ def test_every_sentence_about_what_was_found_and_what_stands_is_tested() -> None
     assert said - _said.tested == {
         "{{ shortly }}",
         "Which of them should stand in your network?",
-        "Three things to know, whatever you train:",
-        "Chapter by chapter, what we found so far:",
+        "With their rivals, in one picture.",
+        "Three things to know:",
+        ":::{dropdown} Chapter by chapter, what we found so far",
+        ":::",
     }
     assert _said.tested - said == set()
 
@@ -115,7 +117,6 @@ def test_additional_biases_brought_no_clear_gain() -> None:
     "3. {doc}`A gate that sees the layer <mechanisms/layeract>` (LayerAct: LA-SiLU).",
     "On MNIST its mean outputs are nearer to zero than every rival's after one epoch, later not.",
     "Noise moves outputs less in some comparisons and more in others.",
-    "Beside GELU its networks are 1.4 points ahead on corrupted photographs, and 2.1 behind on graphs.",
 )
 def test_the_gate_keeps_what_it_promises_in_part() -> None:
     assert status("layeract-mnist-mean") == status("layeract-mnist-fluctuation") == "seen in part"
@@ -128,11 +129,6 @@ def test_the_gate_keeps_what_it_promises_in_part() -> None:
     assert signs("mean_activation_epoch_80") >= {-1, 1}
     for where in ("fluctuation_mean", "y_fluctuation_mean"):
         assert signs(f"{where}_1", f"{where}_2") >= {-1, 1}
-    corrupted = figures.Column("", rows("together-conv"), "accuracy_corrupted").comparisons()["la_silu"]
-    on_graphs = figures.finished()["together-graph"].comparisons()["la_silu"]
-    assert (corrupted.sign(), on_graphs.sign()) == (1, -1)
-    printed = re.findall(r"are ([\d.]+) points ahead on corrupted photographs, and ([\d.]+) behind", FOUND)
-    assert printed == [(f"{100 * corrupted.difference.mean:.1f}", f"{-100 * on_graphs.difference.mean:.1f}")]
 
 
 @says(
@@ -196,20 +192,19 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     "We trained them side by side, in five networks, all of them small and trained on CPUs, with equally many "
     "parameters and the same search for the learning rate.",
     "None is first everywhere.",
-    "The table says who is, and by how much the papers' neurons are clearly ahead of GELU (+) or behind it (−): in "
-    "points of accuracy, on text in bits saved for each letter; in brackets, less than we hold to matter.",
-    "Plain ReLU is 4.0 points ahead of GELU in the transformer for photographs, and 0.047 bits in that for text, "
-    "where SiLU is the last, 0.100 behind.",
+    "The table says who is, rivals such as SwiGLU included, and by how much the papers' neurons are clearly ahead of "
+    "GELU (+) or behind it (−): in points of accuracy, on text in bits saved for each letter; in brackets, less than "
+    "matters.",
+    "Plain ReLU is 4.0 points ahead of GELU in the transformer for photographs, and 0.047 bits in that for text.",
     "In convolutions RAA, DNRT and two arguments ran at 0.3 of the learning rate of all others, which a short trial "
-    "chose; at that rate GELU itself loses 1.1 points.",
-    "Of the 7 neurons behind on digits none loses more than a quarter of a point; half of all 16 were trained once "
-    "more, and two verdicts changed (ReLU is behind then, DAC not).",
-    "What to make of it, neuron by neuron, is the next page: {doc}`together/which-neuron`.",
+    "chose; at that rate GELU itself loses 1.1 points, and beside it they are −0.3, −0.7 and −1.2.",
+    "On digits half of all 16 were trained once more, and two verdicts changed: ReLU is behind then, DAC not.",
+    "What to make of it is the next page: {doc}`together/which-neuron`.",
     "Two of them at once, five pairs in the perceptron: none is better than the better of its two "
     "({doc}`together/composing`).",
-    "With their rivals, in one picture (bars are 95 % intervals, each for itself; who is clearly ahead or behind is "
-    "so significantly, corrected for all of a column; whether it matters, the dotted lines say; a true difference in "
-    "a grey box would be missed by more than one such experiment in five):",
+    "A line is a 95 % interval, green or orange where it is significant, corrected for all of a column.",
+    "Between the dotted lines no difference matters.",
+    "What lies in a pale bar our seeds are too few for: more than one such experiment in five would miss it.",
 )
 def test_all_meet_in_one_network() -> None:
     arenas = figures.finished()
@@ -218,15 +213,11 @@ def test_all_meet_in_one_network() -> None:
         parameters = by_network(rows(arena))
         assert all(max(each) < 1.01 * min(each) for each in parameters)
     transformer, text = arenas["together-vit"], arenas["together-gpt"]
-    leads = [transformer.comparisons()["relu"], text.comparisons()["relu"], text.comparisons()["silu"]]
-    assert [each.sign() for each in leads] == [1, 1, -1]
-    assert min(text.comparisons().values(), key=lambda each: each.difference.mean) == leads[-1]
-    printed = re.search(r"is ([\d.]+) points ahead.*?and ([\d.]+) bits.*?last, ([\d.]+) behind", FOUND, re.DOTALL)
-    assert printed
-    assert printed.groups() == (
-        f"{100 * leads[0].difference.mean:.1f}",
-        *(f"{abs(each.difference.mean):.3f}" for each in leads[1:]),
-    )
+    leads = [arena.comparisons()["relu"] for arena in (transformer, text)]
+    assert [each.sign() for each in leads] == [1, 1]
+    printed = re.findall(r"is ([\d.]+) points ahead of GELU in the tr.*?and ([\d.]+) bits in", FOUND)
+    assert printed == [(f"{100 * leads[0].difference.mean:.1f}", f"{leads[1].difference.mean:.3f}")]
+    assert text.leads("swiglu")
     photographs = arenas["together-conv"]
     rates = {each["neuron"]: each["learning_rate"] for each in results.load("together-conv")["chosen"]}
     assert {name for name, rate in rates.items() if rate == 0.3} == {"raa", "dnrt", "two_arguments_last"}
@@ -234,9 +225,13 @@ def test_all_meet_in_one_network() -> None:
     slower = [{**row, "neuron": "slower"} for row in results.load("together-conv", "rates")["rows"]]
     lost = figures.Column("", [*slower, *photographs.rows]).comparisons()["slower"]
     assert f"{100 * lost.difference.mean:.1f}" == "-1.1"
+    others = [row for row in photographs.rows if row["neuron"] != "gelu"]
+    beside = figures.Column("", [*slower, *others], reference="slower").comparisons()
+    lost_beside = [f"{100 * beside[name].difference.mean:.1f}" for name in ("raa", "dnrt", "two_arguments_last")]
+    assert lost_beside == ["-0.3", "-0.7", "-1.2"]
     digits = arenas["together-mlp"]
     behind = [each for name, each in digits.comparisons().items() if digits.verdicts()[name] == "worse"]
-    assert (len(behind), max(-each.difference.mean for each in behind) <= 0.0025) == (7, True)
+    assert behind
     again = trained_again()["accuracy"].verdicts()
     assert (len(again), len(digits.verdicts())) == (8, 16)
     now, then = advised(), advised(again=True)
@@ -256,8 +251,11 @@ def by_network(of: list[dict[str, Any]]) -> list[set[int]]:
 
 
 def test_the_table_says_who_is_first_and_which_of_the_papers_neurons_are_clearly_ahead_or_behind() -> None:
-    table = [line.strip("| ").split(" | ") for line in figures.shortly().splitlines()[2:]]
-    assert len(table) == 5
+    *table, nothing, matters = figures.shortly().splitlines()[2:]
+    table = [line.strip("| ").split(" | ") for line in table]
+    assert (len(table), nothing) == (5, "")
+    smallest = [column.unit * column.smallest for column in figures.finished().values()]
+    assert [float(number) for number in re.findall(r"[\d.]*\d", matters)] == pytest.approx(smallest)
     for column, (_, first, theirs) in zip(figures.finished().values(), table, strict=True):
         verdicts, found = column.verdicts(), column.comparisons()
         names = {figures.LABELS[name].partition(", z")[0]: name for name in verdicts}
@@ -271,21 +269,21 @@ def test_the_table_says_who_is_first_and_which_of_the_papers_neurons_are_clearly
         for bracket, name, sign, size in sizes:
             mean = column.unit * found[names[name]].difference.mean
             assert verdicts[names[name]] == {"+": "better", "−": "worse"}[sign]
-            assert float(size) == pytest.approx(abs(mean), abs=0.05 if column.unit > 1 else 5e-4)
+            decimals = len(size.partition(".")[2])
+            assert float(size) == pytest.approx(abs(mean), abs=0.51 * 10**-decimals)
+            assert 1.9 < column.unit * column.smallest * 10**decimals < 21
             assert bool(bracket) == (abs(mean) < column.unit * column.smallest)
         leader = re.match(r"\*\*(.+) [+][\d.]+\*\*$", first)
         assert [name for name in verdicts if column.leads(name)] == ([names[leader[1]]] if leader else [])
 
 
 @says(
-    "- **Try a sharper curve.**",
-    "In our transformer for photographs GELU is a line to 97 per cent at first.",
-    "A SiLU that bends four times as fast is 2.7 points ahead of it there, two thirds of ReLU's lead, and 0.075 bits "
-    "on text, more than ReLU; the bend at the start is hardly why ({doc}`together/how-sharp`).",
+    "- **In a small transformer try a sharper curve.**",
+    "A SiLU that bends four times as fast is 2.7 points ahead of GELU on photographs, two thirds of ReLU's lead, and "
+    "0.075 bits on text, more than ReLU ({doc}`together/how-sharp`).",
+    "In the three other networks ReLU, the sharpest, gains nothing.",
 )
-def test_a_curve_is_as_sharp_as_what_it_is_given_is_large() -> None:
-    width = results.load("together-vit")["settings"]["width"]
-    assert round(100 * (1 - sharpness.bent(torch.nn.functional.gelu, 0.02 * width**0.5))) == 97
+def test_a_sharper_silu_is_ahead_in_the_two_transformers() -> None:
     gains = {}
     for preset, arena in (("images", "together-vit"), ("text", "together-gpt")):
         sharp = results.load("together-sharpness", preset)
@@ -293,14 +291,14 @@ def test_a_curve_is_as_sharp_as_what_it_is_given_is_large() -> None:
         found = replace(figures.finished()[arena], rows=[*met, *sharp["rows"]]).comparisons()
         assert found["sharp_4"].sign() == 1
         gains |= {(preset, name): found[name].difference.mean for name in ("sharp_4", "relu")}
-    printed = re.findall(r"is ([\d.]+) points ahead of it there.*?and ([\d.]+) bits on text", " ".join(FOUND.split()))
+    printed = re.findall(
+        r"is ([\d.]+) points ahead of GELU on photographs.*?and ([\d.]+) bits on text", " ".join(FOUND.split())
+    )
     assert printed == [(f"{100 * gains['images', 'sharp_4']:.1f}", f"{gains['text', 'sharp_4']:.3f}")]
     assert 0.6 < gains["images", "sharp_4"] / gains["images", "relu"] < 0.73
     assert gains["text", "sharp_4"] > gains["text", "relu"]
-    # it begins as the same function
-    folded = results.load("together-sharpness", "folded")["rows"]
-    sharp = [row for row in results.load("together-sharpness", "images")["rows"] if row["neuron"] == "sharp_4"]
-    assert figures.Column("", [*sharp, *folded], reference="sharp_4").comparisons()["silu_folded"].sign() == -1
+    others = figures.finished().keys() - {"together-vit", "together-gpt"}
+    assert max(figures.finished()[name].comparisons()["relu"].sign() for name in others) == 0
 
 
 @says(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -302,6 +303,8 @@ _THEIRS = {
 def shortly() -> str:
     """Return a table in Markdown: what was trained, who is first, and how the five papers' neurons stand beside GELU.
 
+    Under it stand the differences that matter.
+
     Examples
     --------
     >>> print(shortly().splitlines()[0])
@@ -309,7 +312,7 @@ def shortly() -> str:
     """
     lines = ["| trained | first | the five papers' neurons |", "| --- | --- | --- |"]
     for name, column in finished().items():
-        found, verdicts, digits = column.comparisons(), column.verdicts(), 1 if column.unit > 1 else 3
+        found, verdicts, digits = column.comparisons(), column.verdicts(), _decimals(column)
         small = {key for key, each in found.items() if abs(each.difference.mean) < column.smallest}
         said = {
             key: f"{LABELS[key].partition(', z')[0]} "
@@ -332,7 +335,14 @@ def shortly() -> str:
             ),
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    matters = [f"{column.unit * column.smallest:g}{' bits' * (column.unit == 1)}" for column in finished().values()]
+    lines += ["", f"(What matters, line by line: {', '.join(matters)}; each was written down before the runs.)"]
     return "\n".join(lines)
+
+
+def _decimals(column: Column) -> int:
+    """So many that a tenth of what matters can be told."""
+    return max(0, math.ceil(1 - math.log10(column.unit * column.smallest) - 0.5))
 
 
 def differences(columns: Sequence[Compared], labels: Mapping[str, str]) -> Figure:
