@@ -16,7 +16,8 @@ far, relative to themselves, and weights four times as large a quarter as far. (
 which gradients are clipped is of all weights together, and so does depend on it.) Beside SiLU :math:`z\,\sigma(4z)`
 thus has a sharper beginning, four times the relative step before the curve, and a quarter of it behind. In "folded"
 SiLU begins as :math:`z\,\sigma(4z)` and keeps SiLU's steps. In "steps" three begin as SiLU: one has both of the steps
-of :math:`z\,\sigma(4z)`, one that before the curve alone, one that behind it alone.
+of :math:`z\,\sigma(4z)`, one that before the curve alone, one that behind it alone. Steps are steps at a learning rate,
+so in "one-rate" the three run at that of all other curves.
 
 What curves are given is measured as ``spread``, the root of its mean square, one number a block, before training
 (``spread_start``) and after it, on images of the test.
@@ -225,6 +226,13 @@ EXPERIMENT = Experiment(
         "steps": {
             **vit.EXPERIMENT.presets["laptop"],
             "seeds": 8,
+            "competitors": ["silu_both", "silu_before", "silu_behind"],
+        },
+        "one-rate": {
+            **vit.EXPERIMENT.presets["laptop"],
+            "seeds": 8,
+            "learning_rates": [0.001],
+            "tuning_seeds": [],
             "competitors": ["silu_both", "silu_before", "silu_behind"],
         },
         "text": {**gpt.EXPERIMENT.presets["laptop"], "seeds": 12, "competitors": ["sharp_4", "sharp_16"]},

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from companion.study.experiments import Job, get
+from companion.study.results import load
 from companion.study.together import gpt, sharpness, vit
 from companion.study.together.sharpness import Sharp, bent, spreads
 from tests.study.experiments.committed import committed, runs
@@ -113,15 +114,19 @@ def test_a_curve_is_given_at_first_what_the_page_says():
 
 @pytest.mark.parametrize(
     ("preset", "arena"),
-    [("images", "together-vit"), ("folded", "together-vit"), ("steps", "together-vit"), ("text", "together-gpt")],
+    [*((name, "together-vit") for name in ("images", "folded", "steps", "one-rate")), ("text", "together-gpt")],
 )
 def test_all_else_is_the_arenas(preset, arena):
     settings, laptop = get("together-sharpness").presets[preset], get(arena).presets["laptop"]
-    assert {key for key in settings.keys() | laptop.keys() if settings.get(key) != laptop.get(key)} == {
-        "seeds",
-        "competitors",
-    }
+    other = {key for key in settings.keys() | laptop.keys() if settings.get(key) != laptop.get(key)}
+    assert other == {"seeds", "competitors"} | ({"learning_rates", "tuning_seeds"} if preset == "one-rate" else set())
     assert settings["seeds"] <= laptop["seeds"]
+
+
+def test_where_one_rate_is_given_it_is_that_which_all_others_chose():
+    results = [load("together-sharpness", name) for name in ("images", "folded")]
+    chosen = {row["learning_rate"] for result in results for row in result["chosen"]}
+    assert [*chosen] == get("together-sharpness").presets["one-rate"]["learning_rates"]
 
 
 def test_on_text_it_is_the_arenas_network_around_another_curve():
