@@ -11,7 +11,8 @@ second hump.
 
 The arenas (`tests.claims.arena`) are judged since accuracies on digits are known: for balanced data, for what an
 exchange of ReLU costs, and that of digits for the shapes that were learned. They have no long tail, no attention and
-no APA at an output.
+no APA at an output. Photographs with a long tail (``together-conv-tail``) are judged with each of their two losses,
+where the imbalance is that of the claim.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 from companion.study import results
 from companion.study.analysis import Comparison, compare, family
-from companion.study.together import mlp, power
+from companion.study.together import conv_tail, mlp, power
 from tests.claims import arena
 from tests.claims.apa.facts import aglu, detail, grid, matters, series
 from tests.claims.form import (
@@ -67,6 +68,17 @@ Gains = Mapping[str, Sequence[tuple[float, float]]]
 """The paper's accuracies with another activation and with AGLU in its place, by the other's name."""
 
 
+def on_photographs(claimed: Mapping[str, float], imbalance: float, measure: str) -> list[Effect]:
+    """AGLU with others in convolutions on photographs with a long tail, with each loss."""
+    run, effects = run_of("together-conv-tail"), []
+    for loss in conv_tail.LOSSES if run else ():
+        of = [row for row in where(run.rows, imbalance=imbalance, loss=loss) if row["neuron"] in {*claimed, "aglu"}]
+        for each in compare(of, factor="neuron", reference="aglu", measure=measure) if of else ():
+            errors = 1 - mean(series(where(of, neuron=each.key), lambda row: row[measure]))
+            effects.append(effect(each, claimed[each.key], sign=-1, scale=100 / errors))
+    return effects
+
+
 def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) -> Verdict:
     """AGLU with others on digits; and where it has ``met`` them, in the arena, too."""
     tuned, every = run_of("apa-digits"), run_of("apa-digits-rates")
@@ -94,7 +106,8 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
         for name in (arena.NAME, arena.PHOTOGRAPHS) * met
         for each in arena.of_errors("aglu", [*claimed], [*claimed.values()], name)
     ]
-    judged = [each.outcome for each in (*effects, *level, *others)]
+    with_tail = on_photographs(claimed, imbalance, {"few_accuracy": "accuracy_rare"}.get(measure, "accuracy"))
+    judged = [each.outcome for each in (*effects, *level, *others, *with_tail)]
     on = "the rare classes of digits" if measure == "few_accuracy" else "digits"
     at = f" at imbalance {imbalance:g}" if len(gains) > 2 else ""
     clear = f"{judged.count('for')} of {len(judged)} clearly above zero, {judged.count('against')} below"
@@ -108,6 +121,8 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
     counts += f": {clear}"
     alike = enumerated([f"{each.shown.mean:+.1f}" for each in level]) if met else listed(level)
     also = f"; in the arenas {listed(others)} %" if met else f" for all{counts if len(gains) > 2 else ''}"
+    if with_tail:
+        also += f"; on photographs by {listed(with_tail)} %"
     whose = f"{enumerated([*gains])}'s" if len(gains) <= 2 else f"its {len(gains)} rivals'"
     return tuned.judge(
         f"On {on}{at} AGLU lowers {whose} errors (negative: raises) by {listed(effects)} % at tuned rates, "
@@ -124,7 +139,15 @@ def ahead(row: Row) -> Row:
     return row | {key: row[key] + gain for key in ("test_accuracy", "few_accuracy")}
 
 
-IN_FRONT = both(rows("apa-digits", ahead), rows("apa-digits-rates", ahead))
+def ahead_with_tail(row: Row) -> Row:
+    """The same on photographs."""
+    gain = 0.5 * (row["neuron"] == "aglu")
+    return row | {key: row[key] + gain for key in ("accuracy", "accuracy_rare")}
+
+
+IN_FRONT = both(
+    *(rows(name, ahead) for name in ("apa-digits", "apa-digits-rates")), rows("together-conv-tail", ahead_with_tail)
+)
 
 
 @matters(
