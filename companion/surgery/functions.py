@@ -19,6 +19,7 @@ from torch import Tensor, fx, nn
 from torch.fx.immutable_collections import immutable_dict
 
 from companion.activations import FUNCTIONS, kind_of_function
+from companion.surgery.modes import QUESTIONS, answered_otherwise
 from companion.surgery.places import copied
 
 __all__ = ["Called", "Rewritten", "attributes", "call_modules", "called_functions", "unseen"]
@@ -243,9 +244,10 @@ def _traced(module: nn.Module) -> fx.Graph:
         # a copy that shares what it holds: what tracing leaves behind, stays there
         replica = copy.deepcopy(module, {id(x): x for x in (*module.children(), *module.parameters(recurse=False))})
         before = _state(replica)
-        for training in (not module.training, module.training):
+        for training, asked in ((not module.training, ()), (module.training, QUESTIONS), (module.training, ())):
             replica.training = training
-            graph = _Own().trace(replica)
+            with answered_otherwise(asked):
+                graph = _Own().trace(replica)
             written.append(graph.python_code("self").src)
     except Exception as error:
         raise ValueError(f"torch.fx cannot trace it ({type(error).__name__}: {error})") from error
@@ -254,8 +256,10 @@ def _traced(module: nn.Module) -> fx.Graph:
         raise ValueError("it makes a tensor of numbers")
     if after != before:
         raise ValueError(f"it changes its {', '.join(name for name in before if after[name] != before[name])}")
-    if written[0] != written[1]:
+    if written[0] != written[2]:
         raise ValueError("it does something else in training")
+    if written[1] != written[2]:
+        raise ValueError(f"it decides by a mode of torch's, one of {', '.join(QUESTIONS)}")
     return graph
 
 
@@ -263,9 +267,13 @@ def _state(module: nn.Module) -> dict[str, tuple[Any, int]]:
     """What a module holds itself, and how often or how far that was changed in place."""
     own = {name: thing for name, thing in {**vars(module), **module._buffers}.items() if name != "training"}
     return {
-        name: (id(thing), thing._version if isinstance(thing, Tensor) else len(thing) if _grows(thing) else 0)
+        name: (id(thing), _version(thing) if isinstance(thing, Tensor) else len(thing) if _grows(thing) else 0)
         for name, thing in own.items()
     }
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _grows(thing: Any) -> bool:
