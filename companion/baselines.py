@@ -461,7 +461,7 @@ class MultiBias(nn.Module):
     Raises
     ------
     TypeError
-        If the activation is neither a name nor callable.
+        If the activation is neither a name nor callable, or the input has no floating dtype.
     ValueError
         If the activation's name is unknown, `channels` or `copies` is not positive, or the input has other channels.
 
@@ -512,6 +512,7 @@ class MultiBias(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Copy, bias and activate."""
+        check_floating("z", z)
         copies, channels = self.bias.shape
         if z.ndim < max(1, 1 + self.dim) or z.shape[self.dim] != channels:
             allowed = f"(N, {channels}, ...)" if self.dim == 1 else f"(..., {channels})"

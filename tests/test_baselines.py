@@ -105,6 +105,8 @@ def test_multi_bias_learns_and_lets_gradients_through():
 
 
 def test_multi_bias_refuses_what_does_not_fit():
+    with pytest.raises(TypeError, match=r"z: got dtype torch\.int64, allowed is a floating dtype"):
+        MultiBias(3, 2)(torch.ones(2, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"z has shape \(2, 4\); allowed is \(N, 3, \.\.\.\)"):
         MultiBias(3, 2)(torch.zeros(2, 4))
     with pytest.raises(ValueError, match=r"z has shape \(3,\)"):
