@@ -26,6 +26,8 @@ class Seen:
     doubts: dict[str, str] = field(default_factory=dict)
     #: By module: the kinds of activations that it calls as functions.
     functions: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    #: The modules that ran.
+    reached: set[str] = field(default_factory=set)
 
     def channels(self, name: str) -> tuple[dict[str, int], str]:
         """The channels of a module and where they are, or why this is not known."""
@@ -87,6 +89,7 @@ def look(model: nn.Module, example: Example) -> Seen:
 
     def enter(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         running.append((name, module))
+        seen.reached.add(name)
         x = inputs[0] if inputs else None
         if not isinstance(x, Tensor):
             return

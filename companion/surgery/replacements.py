@@ -43,12 +43,16 @@ class Replaced:
         By the name of a module, what stands there now.
     left : dict
         By the name of a module, why an activation stays there.
+    unreached : list of str
+        The names of modules that were replaced though the example does not reach them: their parameters have no
+        gradient where nothing else reaches them either.
     parameters : (int, int)
         How many the network had before, and has now.
     """
 
     new: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    unreached: list[str] = field(default_factory=list)
     parameters: tuple[int, int] = (0, 0)
     _was: dict[str, str] = field(default_factory=dict, repr=False)
     _undo: list[Callable[[nn.Module], None]] = field(default_factory=list, repr=False, compare=False)
@@ -57,8 +61,9 @@ class Replaced:
         """Return a line for all activations that are alike, one for all that stay for one reason, and the cost."""
         new = {name: f"{self._was[name]} → {what}" for name, what in self.new.items()}
         left = {name: f"stays, {why}" for name, why in self.left.items()}
+        unreached = dict.fromkeys(self.unreached, "replaced, though the example does not reach it")
         before, now = self.parameters
-        return "\n".join([*alike(new), *alike(left), f"parameters: {before:,} → {now:,}"])
+        return "\n".join([*alike(new), *alike(left), *alike(unreached), f"parameters: {before:,} → {now:,}"])
 
 
 def replace_activations(
@@ -181,7 +186,8 @@ def replace_activations(
     except BaseException:
         _undo(target, report)
         raise
-    made = Replaced(report.new, report.left, (before, parameters(new)), report._was, report._undo)
+    numbers = before, parameters(new)
+    made = Replaced(report.new, report.left, report.unreached, numbers, report._was, report._undo)
     vars(new)["replaced"] = made
     return new
 
@@ -359,6 +365,8 @@ def _replace(model: nn.Module, rules: Rules, seen: Seen, report: Replaced, parte
         if (number := standing[original]) > 1:
             was += f", {number} places of one object" + (", still one" if original in shared else "")
         report.new[name], report._was[name] = repr(new), was
+        if seen.reached and first[module] not in seen.reached:
+            report.unreached.append(name)
         if name:
             report._undo.append(functools.partial(put_back, name=name, old=module))
             put(model, name, new)

@@ -294,6 +294,13 @@ def test_an_example_may_be_a_tensor_and_what_is_left_is_said_with_the_reason() -
     ]
 
 
+def test_what_is_replaced_and_not_reached_is_said() -> None:
+    new = replace_activations(Tokens(), {"gelu": "aglu"}, example=torch.zeros(1, 7, dtype=torch.long))
+    assert new.replaced.unreached == ["unused"]
+    assert "replaced, though the example does not reach it: unused" in str(new.replaced).splitlines()
+    assert not replace_activations(Tokens(), {"gelu": "aglu"}).replaced.unreached
+
+
 class CalledTwice(nn.Module):
     """One activation with one name, between layers."""
 
