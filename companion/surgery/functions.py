@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.immutable_collections import immutable_dict
 
-from companion.activations import FUNCTIONS, kind_of_function
+from companion.activations import FUNCTIONS, NAMES_OF_FUNCTIONS, kind_of_function
 from companion.surgery.modes import QUESTIONS, answered_otherwise
 from companion.surgery.places import copied
 
@@ -175,10 +175,6 @@ def _is_filled(cell: CellType) -> bool:
     return True
 
 
-# torch's "relu" is also what somebody calls it who imported it so
-_BY_NAME = {getattr(function, "__name__", function): kind for function, kind in FUNCTIONS.items()}
-
-
 def called_functions(module: nn.Module) -> set[str]:
     """The kinds of activations that a module may call as functions, by the names in its code and what it holds."""
     things = [*_own(module)]
@@ -186,7 +182,7 @@ def called_functions(module: nn.Module) -> set[str]:
     for _, named in _codes(module):
         for name, thing in named:
             if name not in module._modules:
-                found.add(_BY_NAME.get(name, ""))
+                found.add(NAMES_OF_FUNCTIONS.get(name, ""))
                 things.extend(_contained(thing))
     callables = (thing for thing in things if callable(thing) and isinstance(thing, Hashable))
     return found - {""} | {FUNCTIONS[thing] for thing in callables if thing in FUNCTIONS}

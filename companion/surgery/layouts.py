@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from companion.activations import FUNCTIONS, kind_of
+from companion.activations import FUNCTIONS, NAMES_OF_FUNCTIONS, kind_of
 from companion.rehearsal import Example, call, example_of
 from companion.surgery.functions import Called
 
@@ -67,13 +68,30 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Take a call of a function."""
         name, module = self.running[-1]
-        called = FUNCTIONS.get(func, FUNCTIONS.get(getattr(func, "__name__", "")))
-        # of a parameter it is no activation, but the way to a positive number
         x = args[0] if args else (kwargs or {}).get("input")
+        # an operator of torch.ops has the name of its overload, too, as in "gelu.default"
+        own = str(getattr(func, "__name__", "")).partition(".")[0]
+        called = FUNCTIONS.get(func) or NAMES_OF_FUNCTIONS.get(own)
+        if own.removesuffix("_") in ("clamp", "clamp_min", "clip") and _rectifies(*args, **(kwargs or {})):
+            called = own
+        # of a parameter it is no activation, but the way to a positive number
         inside = isinstance(module, Called) or kind_of(module) is not None or _is_ours(module)
         if called and not inside and not isinstance(x, nn.Parameter):
             self.seen.functions[name].add(called)
         return func(*args, **(kwargs or {}))
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Shows to a mode of functions the operators that no function called, as a scripted function does."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Take a call of an operator."""
+        return func(*args, **(kwargs or {}))
+
+
+def _rectifies(input: Tensor, min: Any = None, max: Any = None, **others: Any) -> bool:
+    """Whether a clamp does what ReLU does."""
+    return max is None and isinstance(min, (int, float)) and min == 0 and input.is_floating_point()
 
 
 def _is_ours(module: nn.Module) -> bool:
@@ -110,6 +128,6 @@ def look(model: nn.Module, example: Example) -> Seen:
     for name, module in model.named_modules():
         module.register_forward_pre_hook(lambda module, inputs, name=name: enter(name, module, inputs))
         module.register_forward_hook(lambda module, _, out: leave(module, out))
-    with _Functions(seen, running):
+    with _Operators(), _Functions(seen, running):  # type: ignore[no-untyped-call]
         call(model, example_of(model, example))
     return seen

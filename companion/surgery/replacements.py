@@ -92,8 +92,9 @@ def replace_activations(
         share as before. One that it calls several times gets one, unless it wants channels and they differ.
     example : Tensor, sequence of int, tuple or mapping, optional
         An input, the shape of one example without the batch, such as (C, H, W), or all arguments. The network runs once
-        on tensors of these shapes that hold no numbers. Only ``channels`` needs it; with it, the report knows all
-        functions that are called.
+        on tensors of these shapes that hold no numbers. Only ``channels`` needs it; with it, the report knows all of
+        torch's functions that are called, ``clamp`` at 0 and those in scripted functions among them; but not what is
+        written as arithmetic, such as ``x * (x > 0)``.
     where : str or callable, optional
         Which modules may be replaced: a pattern of names, such as ``"layer4.*"``, or a function of a name and a module.
     strict : bool
