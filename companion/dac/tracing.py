@@ -46,6 +46,14 @@ class _Proxy(_Counted, fx.Proxy):
         """Return what stands for the attribute, which may be a method."""
         return _Attribute(self, name)
 
+    @classmethod
+    def __torch_function__(cls, orig_method: Any, types: Any, args: Any = None, kwargs: Any = None) -> Any:
+        """Look into a private function of the book's own modules, which another tracer takes whole."""
+        ours = inspect.isfunction(orig_method) and orig_method.__module__.startswith("companion.")
+        if ours and orig_method.__name__.startswith("_"):
+            return inspect.unwrap(orig_method)(*args, **(kwargs or {}))
+        return super().__torch_function__(orig_method, types, args, kwargs)
+
 
 class _Tracer(fx.Tracer):
     """torch.fx's tracer, which here can answer questions about shapes and keeps the book's own modules whole."""
