@@ -122,6 +122,11 @@ class Swish(nn.Module):
     -----
     Input of any shape and floating dtype, output the same; computed in float32 or better.
 
+    Notes
+    -----
+    ``fully_shard``, FSDP2, refuses parameters without a dimension: give it β as one of its ``ignored_params``, and
+    average its gradient over the processes yourself.
+
     References
     ----------
     Ramachandran, Zoph, Le (2017), Searching for activation functions, section 4.1.

@@ -149,6 +149,8 @@ class APA(_Adaptive):
     -----
     Input of any shape; output of the same shape and dtype. The paper trains κ and λ without weight decay:
     :func:`companion.parameter_groups` builds the optimiser's groups.
+    ``fully_shard``, FSDP2, refuses parameters without a dimension: give it κ and ρ as ``ignored_params``, and average
+    their gradients over the processes yourself; or take one pair per channel.
     Chapter: *APA and AGLU*, equation ``eq-apa-eta``.
 
     References
@@ -205,6 +207,8 @@ class AGLU(_Adaptive):
     -----
     Input of any shape; output of the same shape and dtype. The paper trains κ and λ without weight decay:
     :func:`companion.parameter_groups` builds the optimiser's groups.
+    ``fully_shard``, FSDP2, refuses parameters without a dimension: give it κ and ρ as ``ignored_params``, and average
+    their gradients over the processes yourself; or take one pair per channel.
     Chapter: *APA and AGLU*, equation ``eq-apa-aglu``.
 
     References
