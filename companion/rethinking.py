@@ -116,7 +116,8 @@ def rethink(
         The network, with new weights from torch's global generator where there are any. Its attribute ``rethought``, a
         `Rethought`, says what was done and what it costs; ``print`` shows it. `undo` takes it back, also after saving.
         After "dac" and "multibias" it is a ``torch.fx.GraphModule`` that does what ``forward`` does: other methods,
-        properties and attributes of the network's class are gone.
+        properties and attributes of the network's class are gone. Each such network is of a class of its own, so
+        that ``torch.func.stack_module_state`` stacks none of them.
 
     Raises
     ------
@@ -146,7 +147,14 @@ def rethink(
 
     *What is shared.* All units have one activation with "two_arguments", "quadratic" and "one_argument": a module in
     each place, with the same parameters in all. ``to_empty``, and a move to the meta device, give each place its own;
-    ``load_state_dict`` makes them the same again.
+    ``load_state_dict`` makes them the same again. What goes over the state dict meets them once for each place:
+    ``save_pretrained`` of transformers refuses them, and timm's ``ModelEmaV3`` averages them as often, which
+    ``torch.optim.swa_utils.AveragedModel`` does not. ``fully_shard`` takes them with all their places at once, and not
+    layer by layer.
+
+    *Saved and loaded.* ``from_pretrained`` of transformers builds the network from its configuration, which names the
+    old activation, and gives this the new network's weights without an error: rethink a network that was built so, and
+    load the state dict into it.
 
     The state dict of the new network goes into one that was made in the same way from the same network. Add
     `extra_loss` to the loss, and give the optimiser ``parameter_groups(model, weight_decay, model.rethought.decay)``.
