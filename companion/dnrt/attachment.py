@@ -36,29 +36,30 @@ class _Responses:
 class _Listener:
     """The hook of a layer. A copy of the network has a copy of it, which listens for the copied loss."""
 
-    def __init__(self, name: str, attached: AttachedARR) -> None:
-        self.name, self.attached = name, attached
+    def __init__(self, name: str, attached: AttachedARR, dim: int) -> None:
+        self.name, self.attached, self.dim = name, attached, dim
 
     def __call__(self, layer: nn.Module, args: Any, output: Any) -> None:
         if self.attached.training:
-            self.attached.responses.by_layer[self.name] = _response(self.name, output, self.attached.response)
+            self.attached.responses.by_layer[self.name] = _response(self.name, output, self.attached.response, self.dim)
 
 
-def _response(name: str, output: Any, response: Response) -> Tensor:
-    """(N, d) of a layer's output."""
+def _response(name: str, output: Any, response: Response, dim: int) -> Tensor:
+    """(N, d) of a layer's output; of three dimensions the units lie along ``dim``."""
     if callable(response):
-        output, response = response(output), "mean"
+        output, response, dim = response(output), "mean", -1
     shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if isinstance(output, Tensor):
         if output.ndim == 2:
             return output
-        if output.ndim == 3:
+        if output.ndim == 3 and dim == -1:
             return output[:, 0] if response == "class_token" else output.mean(1)
-        if output.ndim == 4 and response == "mean":
-            return output.mean((2, 3))
+        if output.ndim >= 3 and response == "mean":
+            return output.mean(tuple(range(2, output.ndim)))
+    maps = "" if response == "class_token" else " and maps such as (N, d, H, W)"
     raise ValueError(
-        f"layers: {name!r} gives {shape}, allowed are (N, d), tokens (N, L, d) and maps (N, d, H, W); response may be "
-        "a function that makes one of these"
+        f"layers: {name!r} gives {shape}, allowed are (N, d), tokens (N, L, d){maps}; response may be a function that "
+        "makes one of these"
     )
 
 
@@ -166,10 +167,12 @@ def attach_arr(
     momentum, read, init
         As in :class:`companion.ARR`.
     response : {"auto", "class_token", "mean"} or callable
-        What represents an example in a layer's output. Outputs (N, d) are taken as they are, and maps (N, d, H, W) are
-        averaged over their pixels. Of tokens (N, L, d) it is the first, or their mean; "auto" is the first where the
-        network has a parameter ``cls_token`` or ``class_token``. (Where that joins the others late, as in CaiT, say
-        "mean" for the blocks before.) A function takes an output and returns one of these.
+        What represents an example in a layer's output. Outputs (N, d) are taken as they are, and maps, such as
+        (N, d, H, W), are averaged over their pixels; so are outputs (N, d, L), where the layer or the last one that
+        says where its channels are, such as Conv1d, has them there. All others of three dimensions are tokens
+        (N, L, d), of which it is the first, or their mean; "auto" is the first where the network has a parameter
+        ``cls_token`` or ``class_token``. (Where that joins the others late, as in CaiT, say "mean" for the blocks
+        before.) A function takes an output and returns (N, d), tokens (N, L, d) or maps.
 
     Returns
     -------
@@ -227,12 +230,12 @@ def attach_arr(
         ends = {name.rpartition(".")[2] for name, _ in model.named_parameters()}
         response = "class_token" if ends & {"cls_token", "class_token"} else "mean"
     names = _matching(model, [layers] if isinstance(layers, str) else list(layers))
-    widths = rehearse(model, lambda replica: _widths(replica, names, example, response))
+    widths, dims = rehearse(model, lambda replica: _widths(replica, names, example, response))
     like = next((p for p in (*model.parameters(), *model.buffers())), torch.empty(0))
     arr = ARR(num_classes, sum(widths.values()), momentum, read, init).to(like.device)
     attached = AttachedARR(widths, arr, weight, response).train(model.training)
     for name in names:
-        model.get_submodule(name).register_forward_hook(_Listener(name, attached))
+        model.get_submodule(name).register_forward_hook(_Listener(name, attached, dims[name]))
     model.add_module(NAME, attached)
     return attached
 
@@ -290,8 +293,10 @@ def _matches(name: str, pattern: str) -> bool:
     return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))
 
 
-def _widths(model: nn.Module, names: list[str], example: Example, response: Response) -> dict[str, int]:
-    """How long the responses of these layers are."""
+def _widths(
+    model: nn.Module, names: list[str], example: Example, response: Response
+) -> tuple[dict[str, int], dict[str, int]]:
+    """How long the responses of these layers are, and along which dimension of three they lie."""
     outputs: dict[str, Any] = {}
     for name in names:
         model.get_submodule(name).register_forward_hook(lambda _, __, output, name=name: outputs.update({name: output}))
@@ -300,7 +305,8 @@ def _widths(model: nn.Module, names: list[str], example: Example, response: Resp
         raise ValueError(f"layers: got {silent[0]!r}, which the network does not run")
     for name in names if not callable(response) else ():
         _check_layout(name, model.get_submodule(name), outputs[name], seen)
-    return {name: _response(name, outputs[name], response).shape[1] for name in names}
+    dims = {name: seen.gives.get(name, -1) for name in names}
+    return {name: _response(name, outputs[name], response, dims[name]).shape[1] for name in names}, dims
 
 
 def _check_layout(name: str, layer: nn.Module, output: Any, seen: Seen) -> None:
@@ -309,11 +315,11 @@ def _check_layout(name: str, layer: nn.Module, output: Any, seen: Seen) -> None:
     if sizes and any(getattr(module, "dim", None) == 1 for module in layer.modules()):
         return  # it has been told where they are
     shape = tuple(output.shape) if isinstance(output, Tensor) else ()
-    if len(shape) != 4:
+    if len(shape) < 4:
         return
-    by_parameters = shape[1] not in sizes and shape[3] in sizes
-    if by_parameters if sizes else seen.channels(name)[0] == {"channels": shape[3], "dim": -1}:
+    by_parameters = shape[1] not in sizes and shape[-1] in sizes
+    if by_parameters if sizes else seen.channels(name)[0] == {"channels": shape[-1], "dim": -1}:
         raise ValueError(
             f"layers: {name!r} gives {shape} with its channels last, allowed are maps (N, d, H, W); attach_arr takes "
-            "a function as response, such as lambda x: x.mean((1, 2))"
+            f"a function as response, such as lambda x: x.mean({tuple(range(1, len(shape) - 1))})"
         )

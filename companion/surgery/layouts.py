@@ -29,6 +29,8 @@ class Seen:
     functions: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     #: The modules that ran.
     reached: set[str] = field(default_factory=set)
+    #: By module: along which dimension the channels of what it gave last lie, where that is known.
+    gives: dict[str, int] = field(default_factory=dict)
 
     def channels(self, name: str) -> tuple[dict[str, int], str]:
         """The channels of a module and where they are, or why this is not known."""
@@ -52,8 +54,8 @@ def _layout(layer: nn.Module, out: Any) -> tuple[int, int] | None:
     # some subclasses of LayerNorm have the channels first
     if shape := tuple(getattr(layer, "normalized_shape", ())):
         return next(((out.shape[dim], dim) for dim in (-1, 1) if shape == (out.shape[dim],)), None)
-    # a vector of numbers that it has learned, as a bias or a scale, is one of its channels
-    vectors = {parameter.shape[0] for parameter in layer.parameters(recurse=False) if parameter.ndim == 1}
+    # a vector of numbers that it has learned, as a bias or a scale, is one of its channels; a single number is for all
+    vectors = {parameter.shape[0] for parameter in layer.parameters(recurse=False) if parameter.ndim == 1} - {1}
     found = [(out.shape[dim], dim) for dim in (-1, 1)[: out.ndim - 1] if out.shape[dim] in vectors]
     return found[0] if len(found) == 1 else None
 
@@ -120,14 +122,17 @@ def look(model: nn.Module, example: Example) -> Seen:
         else:
             seen.doubts[name] = f"no layer before it says where the channels of {tuple(x.shape)} are"
 
-    def leave(module: nn.Module, out: Any) -> None:
+    def leave(name: str, module: nn.Module, out: Any) -> None:
         running.pop()
+        seen.gives.pop(name, None)
         if layout := _layout(module, out):
             latest[out.ndim] = layout
+        if isinstance(out, Tensor) and (last := latest.get(out.ndim)) and out.shape[last[1]] == last[0]:
+            seen.gives[name] = last[1]
 
     for name, module in model.named_modules():
         module.register_forward_pre_hook(lambda module, inputs, name=name: enter(name, module, inputs))
-        module.register_forward_hook(lambda module, _, out: leave(module, out))
+        module.register_forward_hook(lambda module, _, out, name=name: leave(name, module, out))
     with _Operators(), _Functions(seen, running):  # type: ignore[no-untyped-call]
         call(model, example_of(model, example))
     return seen

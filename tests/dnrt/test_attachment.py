@@ -79,6 +79,34 @@ def test_maps_are_averaged_over_their_pixels() -> None:
     torch.testing.assert_close(arr.means()["1"][1], model[:2](x).mean((0, 2, 3)))
 
 
+@pytest.mark.parametrize(
+    ("model", "layer", "shape", "dims"),
+    [
+        (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU()), "1", (3, 9), 2),
+        (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4)), "0", (3, 9), 2),
+        (lambda: nn.Sequential(nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU())), "0", (3, 9), 2),
+        (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.AdaptiveAvgPool1d(1), nn.PReLU()), "2", (3, 9), 2),
+        (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU()), "1", (9, 3), 1),
+        (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), Turned(), nn.Linear(4, 4), nn.ReLU()), "3", (3, 9), 1),
+        (lambda: nn.Sequential(nn.Conv3d(1, 4, 2), nn.ReLU()), "1", (1, 3, 3, 3), (2, 3, 4)),
+    ],
+)
+def test_responses_are_averaged_over_everything_but_the_units(model, layer, shape, dims) -> None:
+    model, out = model(), list[Tensor]()
+    arr = attach_arr(model, layer, 2, shape)
+    model.get_submodule(layer).register_forward_hook(lambda *args: out.append(args[2]))
+    model(torch.randn(1, *shape))
+    arr.loss(torch.tensor([1]))
+    torch.testing.assert_close(arr.means()[layer][1], out[0].mean(dims)[0])
+
+
+class Turned(nn.Module):
+    """(N, C, L) → (N, L, C)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2)
+
+
 class ChannelsLast(nn.Module):
     """A stage as transformers for images have it: (N, C, H, W) → (N, H, W, d)."""
 
