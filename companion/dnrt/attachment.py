@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -9,10 +10,11 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from companion.dnrt.layers import ARR
 from companion.operators import as_float
-from companion.rehearsal import Example, rehearse
+from companion.rehearsal import Example, call, example_of, rehearse
 from companion.surgery.layouts import Seen, look
 
 __all__ = ["AttachedARR", "attach_arr", "detach_arr"]
@@ -160,8 +162,10 @@ def attach_arr(
     num_classes : int
         How many classes there are: K.
     example : Tensor, sequence of int, tuple or mapping
-        An input, or the shape of one example without the batch, such as (C, H, W). Always needed: the network runs once
-        on tensors of these shapes that hold no numbers, to learn how long the responses are.
+        An input, or the shape of one example without the batch, such as (C, H, W). Always needed: the network runs on
+        tensors of these shapes that hold no numbers, to learn how long the responses are; then on one example more,
+        to see that each has one response. How many examples there are, logits (N, K) of the network say, or else the
+        first tensor that it is given.
     weight : float
         λ, at least 0.
     momentum, read, init
@@ -185,8 +189,8 @@ def attach_arr(
     TypeError
         If there is no example.
     ValueError
-        If no module or nothing usable has such a name, a module has several, a number is out of range, or the network
-        has an ``arr``.
+        If no module or nothing usable has such a name, a module has several, its responses are not one for each
+        example, a number is out of range, or the network has an ``arr``.
 
     Notes
     -----
@@ -230,7 +234,7 @@ def attach_arr(
         ends = {name.rpartition(".")[2] for name, _ in model.named_parameters()}
         response = "class_token" if ends & {"cls_token", "class_token"} else "mean"
     names = _matching(model, [layers] if isinstance(layers, str) else list(layers))
-    widths, dims = rehearse(model, lambda replica: _widths(replica, names, example, response))
+    widths, dims = rehearse(model, lambda replica: _widths(replica, names, example, response, num_classes))
     like = next((p for p in (*model.parameters(), *model.buffers())), torch.empty(0))
     arr = ARR(num_classes, sum(widths.values()), momentum, read, init).to(like.device)
     attached = AttachedARR(widths, arr, weight, response).train(model.training)
@@ -294,11 +298,11 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def _widths(
-    model: nn.Module, names: list[str], example: Example, response: Response
+    model: nn.Module, names: list[str], example: Example, response: Response, num_classes: int
 ) -> tuple[dict[str, int], dict[str, int]]:
     """How long the responses of these layers are, and along which dimension of three they lie."""
     outputs: dict[str, Any] = {}
-    for name in names:
+    for name in ("", *names):
         model.get_submodule(name).register_forward_hook(lambda _, __, output, name=name: outputs.update({name: output}))
     seen = look(model, example)
     if silent := [name for name in names if name not in outputs]:
@@ -306,7 +310,40 @@ def _widths(
     for name in names if not callable(response) else ():
         _check_layout(name, model.get_submodule(name), outputs[name], seen)
     dims = {name: seen.gives.get(name, -1) for name in names}
-    return {name: _response(name, outputs[name], response, dims[name]).shape[1] for name in names}, dims
+    responses = {name: _response(name, outputs[name], response, dims[name]) for name in names}
+    arguments = example_of(model, example)
+    if (count := _count(outputs[""], arguments, num_classes)) is not None:
+        _check_rows(responses, outputs, count)
+        with contextlib.suppress(Exception):  # a network may want what it was given, and no example more
+            more = tree_map(lambda x: torch.cat([x, x[:1]]) if _rows(x) == count else x, arguments)
+            call(model, more)
+            again = {name: _response(name, outputs[name], response, dims[name]) for name in names}
+            count, responses = _count(outputs[""], more, num_classes) or count, again
+        _check_rows(responses, outputs, count)
+    return {name: response.shape[1] for name, response in responses.items()}, dims
+
+
+def _rows(x: Any) -> int | None:
+    return len(x) if isinstance(x, Tensor) and x.ndim else None
+
+
+def _count(output: Any, arguments: Any, num_classes: int) -> int | None:
+    """How many examples a network was given: so its logits (N, K) say, or else the first tensor among its arguments."""
+    logits = [x for x in tree_leaves(output) if isinstance(x, Tensor) and x.ndim == 2 and x.shape[1] == num_classes]
+    return next((rows for x in (*logits, *tree_leaves(arguments)) if (rows := _rows(x)) is not None), None)
+
+
+def _check_rows(responses: dict[str, Tensor], outputs: dict[str, Any], count: int) -> None:
+    """Refuse responses of anything but the examples, one for each."""
+    for name, response in responses.items():
+        if len(response) != count:
+            given = tuple(outputs[name].shape) if isinstance(outputs[name], Tensor) else type(outputs[name]).__name__
+            raise ValueError(
+                f"layers: {name!r} gives {given}, which makes {len(response)} responses where the number of examples "
+                f"is {count}, allowed is one for each. With the sequence first, build the network with "
+                "batch_first=True, or give attach_arr a function as response, such as lambda x: x.mean(0); for rows "
+                "of L tokens lambda x: x.unflatten(0, (-1, L))"
+            )
 
 
 def _check_layout(name: str, layer: nn.Module, output: Any, seen: Seen) -> None:

@@ -107,6 +107,49 @@ class Turned(nn.Module):
         return x.transpose(1, 2)
 
 
+class Sequences(nn.Module):
+    """Its activation sees (L, N, d), or rows (N · L, d)."""
+
+    def __init__(self, rows: bool) -> None:
+        super().__init__()
+        self.rows, self.a, self.act, self.b = rows, nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.rows:
+            return self.b(self.act(self.a(x.flatten(0, 1)))).unflatten(0, x.shape[:2]).mean(1)
+        return self.b(self.act(self.a(x.transpose(0, 1)))).mean(0)
+
+
+@pytest.mark.parametrize("example", [(6, 8), torch.zeros(6, 6, 8)])
+@pytest.mark.parametrize("rows", [False, True])
+def test_what_gives_no_response_for_each_example_is_refused_but_for_a_function_that_makes_one(rows, example) -> None:
+    model = Sequences(rows)
+    with pytest.raises(ValueError, match=r"'act' gives .* responses where the number of examples is (1|6|7), allowed"):
+        attach_arr(model, "act", 3, example)
+    length = example[-2] if isinstance(example, tuple) else example.shape[1]
+    response = (lambda x: x.unflatten(0, (-1, length))) if rows else lambda x: x.mean(0)
+    assert attach_arr(model, "act", 3, example, response=response).widths == {"act": 16}
+
+
+def test_logits_say_how_many_examples_there_are() -> None:
+    class Pooled(nn.Module):
+        """Of points (P, 8) that belong to two sets, as networks on graphs see them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.act = nn.Linear(8, 4), nn.ReLU()
+            self.b, self.after, self.c = nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor, of: Tensor) -> Tensor:
+            x = self.act(self.a(x))
+            return self.c(self.after(self.b(x.new_zeros(2, 4).index_add(0, of, x))))
+
+    example = (torch.randn(5, 8), torch.tensor([0, 0, 1, 1, 1]))
+    assert attach_arr(Pooled(), "after", 3, example).widths == {"after": 4}
+    with pytest.raises(ValueError, match=r"'act' gives .* makes 5 responses where the number of examples is 2"):
+        attach_arr(Pooled(), "act", 3, example)
+
+
 class ChannelsLast(nn.Module):
     """A stage as transformers for images have it: (N, C, H, W) → (N, H, W, d)."""
 
