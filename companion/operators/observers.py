@@ -54,6 +54,11 @@ def exporting() -> bool:
     return COMPILES and torch.compiler._is_exporting_flag
 
 
+def in_backward() -> bool:
+    """Whether gradients are being computed here: a module that runs meanwhile is run again, by a checkpoint."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
 _PROXY, _FUNCTIONAL = torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FUNCTIONAL
 
 
