@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from companion.dnrt.layers import ARR
-from companion.operators import as_float
+from companion.operators import as_float, in_backward
 from companion.rehearsal import Example, call, example_of, rehearse
 from companion.surgery.layouts import Seen, look
 
@@ -35,6 +35,17 @@ class _Responses:
         return _Responses, ()
 
 
+class _Beginning:
+    """The hook of the network before it runs: of an earlier pass nothing is left."""
+
+    def __init__(self, attached: AttachedARR) -> None:
+        self.attached = attached
+
+    def __call__(self, model: nn.Module, args: Any) -> None:
+        if self.attached.training and not in_backward():
+            self.attached.responses.by_layer.clear()
+
+
 class _Listener:
     """The hook of a layer. A copy of the network has a copy of it, which listens for the copied loss."""
 
@@ -42,7 +53,7 @@ class _Listener:
         self.name, self.attached, self.dim = name, attached, dim
 
     def __call__(self, layer: nn.Module, args: Any, output: Any) -> None:
-        if self.attached.training:
+        if self.attached.training and not in_backward():  # what a checkpoint computes again belongs to no pass
             self.attached.responses.by_layer[self.name] = _response(self.name, output, self.attached.response, self.dim)
 
 
@@ -114,12 +125,18 @@ class AttachedARR(nn.Module):
         Raises
         ------
         RuntimeError
-            If the network did not run in training mode since the last call.
+            If the network did not run in training mode since the last call, or not all of its layers did.
         """
         by_layer = self.responses.by_layer
         if missing := [name for name in self.widths if name not in by_layer]:
             raise RuntimeError(
-                f"loss: got no response of {missing[0]!r}, allowed is one call after each forward pass in training mode"
+                f"loss: got no response of {missing[0]!r}, "
+                + (
+                    f"which did not run in the last forward pass, as {next(iter(by_layer))!r} did; allowed are layers "
+                    "that run in each: hold others, or drop none"
+                    if by_layer
+                    else "allowed is one call after each forward pass in training mode"
+                )
             )
         responses = [by_layer[name] for name in self.widths]
         # (N, Σ d_j): all layers at once
@@ -197,11 +214,12 @@ def attach_arr(
     `detach_arr` undoes it. Attach first, compile then: what torch.compile has made of a network does not notice hooks
     that come or go later, until ``torch.compiler.reset()``, nor does it tell networks of one class apart of which only
     one has them. Who compiles both in a process sets ``torch._dynamo.config.skip_nnmodule_hook_guards = False`` before,
-    or `AttachedARR.loss` may find no responses. The means take K · Σ d_j numbers: for ImageNet-1K and the
-    twelve blocks of a ViT-B 1000 · 12 · 768 · 4 bytes, 37 MB. The published code takes the class token after every
-    block of a ViT. Of a layer that runs several times in a forward pass the last output counts, and checkpoints
-    must be torch's without reentrance. Hooks that the network has run on the example, see
-    `companion.replace_activations`.
+    or `AttachedARR.loss` may find no responses. The means take K · Σ d_j numbers: for ImageNet-1K and the twelve blocks
+    of a ViT-B 1000 · 12 · 768 · 4 bytes, 37 MB. The published code takes the class token after every block of a ViT. Of
+    a layer that runs several times in a forward pass the last output counts; each held layer has to run in each pass,
+    so none that is dropped at random (LayerDrop) can be held. A pass begins where the network itself is called, and
+    forgets the one before. Checkpoints must be torch's without reentrance. Hooks that the network has run on the
+    example, see `companion.replace_activations`.
     Chapter: *DNRT* (``book/mechanisms/dnrt``).
 
     References
@@ -240,6 +258,7 @@ def attach_arr(
     attached = AttachedARR(widths, arr, weight, response).train(model.training)
     for name in names:
         model.get_submodule(name).register_forward_hook(_Listener(name, attached, dims[name]))
+    model.register_forward_pre_hook(_Beginning(attached))
     model.add_module(NAME, attached)
     return attached
 
@@ -265,9 +284,10 @@ def detach_arr(model: nn.Module) -> nn.Module:
     if not isinstance(getattr(model, NAME, None), AttachedARR):
         raise ValueError(f"model: got one without an {NAME!r}, allowed is one that attach_arr has changed")
     for module in model.modules():
-        for number, hook in list(module._forward_hooks.items()):
-            if isinstance(hook, _Listener) and hook.attached is getattr(model, NAME):
-                del module._forward_hooks[number]
+        for hooks in (module._forward_hooks, module._forward_pre_hooks):
+            for number, hook in list(hooks.items()):
+                if isinstance(hook, (_Beginning, _Listener)) and hook.attached is getattr(model, NAME):
+                    del hooks[number]
     delattr(model, NAME)
     return model
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from companion import AGLU, ARR, attach_arr, detach_arr, replace_activations
 from companion.study.models.vit import VisionTransformer
@@ -241,6 +242,7 @@ def test_a_detached_network_is_as_it_was() -> None:
         assert detach_arr(network_) is network_
         assert list(network_.state_dict()) == names
         assert not network_[1]._forward_hooks
+        assert not network_._forward_pre_hooks
     with pytest.raises(ValueError, match="allowed is one that attach_arr has changed"):
         detach_arr(model)
 
@@ -273,6 +275,41 @@ def test_evaluation_records_nothing_and_each_pass_is_asked_once() -> None:
     model.train()(x)
     arr.loss(target)
     with pytest.raises(RuntimeError):
+        arr.loss(target)
+
+
+class Dropping(nn.Module):
+    """It may leave a layer out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.act, self.b, self.drop = nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 3), False
+        self.first = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return self.b(x if self.drop else self.act(self.a(x)))
+
+
+def test_a_response_of_an_earlier_pass_is_none_of_this_one_and_a_layer_that_did_not_run_is_named() -> None:
+    model, (x, target) = Dropping(), data()
+    arr = attach_arr(model, ["first", "act"], 3, (8,))
+    model(x)
+    model.drop = True
+    model(x)
+    with pytest.raises(RuntimeError, match="'act', which did not run in the last forward pass, as 'first' did;"):
+        arr.loss(target)
+    model.drop = False
+    model(x)
+    assert arr.loss(target).isfinite()
+
+
+def test_what_a_checkpoint_computes_again_is_no_response() -> None:
+    model, (x, target) = network(), data()
+    arr = attach_arr(model, "1", 3, (8,))
+    logits = checkpoint(model, x, use_reentrant=False)
+    (F.cross_entropy(logits, target) + arr.loss(target)).backward()
+    with pytest.raises(RuntimeError, match="one call after each forward pass"):
         arr.loss(target)
 
 
