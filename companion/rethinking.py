@@ -264,7 +264,8 @@ def extra_loss(model: nn.Module, target: Tensor) -> Tensor:
     ValueError
         If the network was not rethought.
     RuntimeError
-        If it did not run in training mode since the last call.
+        If it did not run in training mode since the last call, or if what "arr" holds ran without gradients, as in a
+        checkpoint that has not ``use_reentrant=False``.
 
     Examples
     --------

@@ -30,6 +30,15 @@ class _Responses:
 
     def __init__(self) -> None:
         self.by_layer: dict[str, Tensor] = {}
+        #: The network, in a pass with gradients, and the layers that ran without.
+        self.model: nn.Module | None = None
+        self.without: set[str] = set()
+
+    def begin(self, model: nn.Module | None) -> None:
+        """Forget the pass before."""
+        self.by_layer.clear()
+        self.without.clear()
+        self.model = model
 
     def __reduce__(self) -> tuple[type[_Responses], tuple[()]]:
         return _Responses, ()
@@ -43,7 +52,7 @@ class _Beginning:
 
     def __call__(self, model: nn.Module, args: Any) -> None:
         if self.attached.training and not in_backward():
-            self.attached.responses.by_layer.clear()
+            self.attached.responses.begin(model if torch.is_grad_enabled() else None)
 
 
 class _Listener:
@@ -53,8 +62,21 @@ class _Listener:
         self.name, self.attached, self.dim = name, attached, dim
 
     def __call__(self, layer: nn.Module, args: Any, output: Any) -> None:
-        if self.attached.training and not in_backward():  # what a checkpoint computes again belongs to no pass
-            self.attached.responses.by_layer[self.name] = _response(self.name, output, self.attached.response, self.dim)
+        if not self.attached.training or in_backward():  # what a checkpoint computes again belongs to no pass
+            return
+        responses = self.attached.responses
+        responses.by_layer[self.name] = _response(self.name, output, self.attached.response, self.dim)
+        if torch.is_grad_enabled():
+            responses.without.discard(self.name)
+        elif responses.model is not None and _learns(responses.model, self.name):
+            responses.without.add(self.name)
+
+
+def _learns(model: nn.Module, name: str) -> bool:
+    """Whether a layer has parameters to train, or, if it has none at all, the smallest module around it that has."""
+    while name and next(model.get_submodule(name).parameters(), None) is None:
+        name = name.rpartition(".")[0]
+    return any(parameter.requires_grad for parameter in model.get_submodule(name).parameters())
 
 
 def _response(name: str, output: Any, response: Response, dim: int) -> Tensor:
@@ -125,7 +147,8 @@ class AttachedARR(nn.Module):
         Raises
         ------
         RuntimeError
-            If the network did not run in training mode since the last call, or not all of its layers did.
+            If the network did not run in training mode since the last call, or not all of its layers did, or one of
+            them ran where gradients were switched off, as in a checkpoint with reentrance.
         """
         by_layer = self.responses.by_layer
         if missing := [name for name in self.widths if name not in by_layer]:
@@ -138,10 +161,16 @@ class AttachedARR(nn.Module):
                     else "allowed is one call after each forward pass in training mode"
                 )
             )
+        if torch.is_grad_enabled() and (without := self.responses.without):
+            raise RuntimeError(
+                f"loss: got a response of {min(without)!r} without a gradient, in a pass with gradients: it would "
+                "train nothing; allowed are checkpoints with use_reentrant=False, and to hold no layer that runs in "
+                "torch.no_grad()"
+            )
         responses = [by_layer[name] for name in self.widths]
         # (N, Σ d_j): all layers at once
         loss = self.arr.loss(torch.cat(responses, 1), target, list(self.widths.values()))
-        by_layer.clear()
+        self.responses.begin(None)
         return self.weight * loss
 
     def means(self) -> dict[str, Tensor]:
@@ -218,8 +247,8 @@ def attach_arr(
     of a ViT-B 1000 · 12 · 768 · 4 bytes, 37 MB. The published code takes the class token after every block of a ViT. Of
     a layer that runs several times in a forward pass the last output counts; each held layer has to run in each pass,
     so none that is dropped at random (LayerDrop) can be held. A pass begins where the network itself is called, and
-    forgets the one before. Checkpoints must be torch's without reentrance. Hooks that the network has run on the
-    example, see `companion.replace_activations`.
+    forgets the one before. Checkpoints must be torch's with ``use_reentrant=False``: others give no gradient, and
+    `AttachedARR.loss` raises. Hooks that the network has run on the example, see `companion.replace_activations`.
     Chapter: *DNRT* (``book/mechanisms/dnrt``).
 
     References

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -311,6 +312,45 @@ def test_what_a_checkpoint_computes_again_is_no_response() -> None:
     (F.cross_entropy(logits, target) + arr.loss(target)).backward()
     with pytest.raises(RuntimeError, match="one call after each forward pass"):
         arr.loss(target)
+
+
+class Checkpointed(nn.Module):
+    """A body that runs in a checkpoint, or without gradients."""
+
+    def __init__(self, run: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.run, self.body, self.head = run, nn.Sequential(nn.Linear(8, 16), nn.GELU()), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.run(self.body, x))
+        return out
+
+
+def reentrant(body: nn.Module, x: Tensor) -> Tensor:
+    return checkpoint(body, x.requires_grad_(), use_reentrant=True)
+
+
+def test_what_would_train_nothing_is_refused_and_what_need_not_train_is_not() -> None:
+    x, target = data()
+    model = Checkpointed(reentrant)
+    arr = attach_arr(model, "body.1", 3, (8,))
+    model(x.clone())
+    with pytest.raises(RuntimeError, match=r"of 'body\.1' without a gradient.* checkpoints with use_reentrant=False"):
+        arr.loss(target)
+    model.run = lambda body, x: checkpoint(body, x, use_reentrant=False)
+    model(x)
+    arr.loss(target).backward()
+    assert model.body[0].weight.grad.any()
+    model.run = lambda body, x: (torch.no_grad()(body)(x), body(x))[1]  # the last run counts
+    model(x)
+    assert arr.loss(target).requires_grad
+    with torch.no_grad():
+        model(x)
+    assert arr.loss(target).isfinite()
+    model.run = torch.no_grad()(lambda body, x: body(x))
+    model.body.requires_grad_(False)
+    model(x)
+    assert not arr.loss(target).requires_grad
 
 
 @pytest.mark.parametrize(
