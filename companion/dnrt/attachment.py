@@ -113,6 +113,9 @@ class AttachedARR(nn.Module):
         λ.
     response : str or callable
         As in `attach_arr`, but not "auto".
+    held : dict of str to str
+        What represents an example, in a few words such as "mean over 50 tokens", by layer; without those whose output
+        is taken as it is. The sizes are those of the example.
 
     Attributes
     ----------
@@ -120,9 +123,11 @@ class AttachedARR(nn.Module):
         Its buffers are the means of all layers, side by side.
     """
 
-    def __init__(self, widths: dict[str, int], arr: ARR, weight: float, response: Response) -> None:
+    def __init__(
+        self, widths: dict[str, int], arr: ARR, weight: float, response: Response, held: dict[str, str]
+    ) -> None:
         super().__init__()
-        self.widths, self.arr, self.weight, self.response = widths, arr, weight, response
+        self.widths, self.arr, self.weight, self.response, self.held = widths, arr, weight, response, held
         self.responses = _Responses()
 
     def forward(self, x: Any) -> Any:
@@ -178,7 +183,10 @@ class AttachedARR(nn.Module):
         return dict(zip(self.widths, torch.split(self.arr.mean, list(self.widths.values()), 1), strict=True))
 
     def extra_repr(self) -> str:
-        return f"weight={self.weight}, layers={list(self.widths)}"
+        lines = [f"weight={self.weight}, layers={list(self.widths)}"]
+        for words in dict.fromkeys(self.held.values()):
+            lines.append(f"{words}: {', '.join(name for name, its in self.held.items() if its == words)}")
+        return "\n".join(lines)
 
 
 def attach_arr(
@@ -228,7 +236,7 @@ def attach_arr(
     -------
     AttachedARR
         It is ``model.arr``: after each forward pass in training mode, ``model.arr.loss(target)`` is λ times the loss,
-        averaged over the layers.
+        averaged over the layers. Its ``repr`` says what is held of each layer, such as "mean over 50 tokens".
 
     Raises
     ------
@@ -281,10 +289,10 @@ def attach_arr(
         ends = {name.rpartition(".")[2] for name, _ in model.named_parameters()}
         response = "class_token" if ends & {"cls_token", "class_token"} else "mean"
     names = _matching(model, [layers] if isinstance(layers, str) else list(layers))
-    widths, dims = rehearse(model, lambda replica: _widths(replica, names, example, response, num_classes))
+    widths, dims, held = rehearse(model, lambda replica: _widths(replica, names, example, response, num_classes))
     like = next((p for p in (*model.parameters(), *model.buffers())), torch.empty(0))
     arr = ARR(num_classes, sum(widths.values()), momentum, read, init).to(like.device)
-    attached = AttachedARR(widths, arr, weight, response).train(model.training)
+    attached = AttachedARR(widths, arr, weight, response, held).train(model.training)
     for name in names:
         model.get_submodule(name).register_forward_hook(_Listener(name, attached, dims[name]))
     model.register_forward_pre_hook(_Beginning(attached))
@@ -348,8 +356,8 @@ def _matches(name: str, pattern: str) -> bool:
 
 def _widths(
     model: nn.Module, names: list[str], example: Example, response: Response, num_classes: int
-) -> tuple[dict[str, int], dict[str, int]]:
-    """How long the responses of these layers are, and along which dimension of three they lie."""
+) -> tuple[dict[str, int], dict[str, int], dict[str, str]]:
+    """How long the responses of these layers are, along which dimension of three they lie, and what is held."""
     outputs: dict[str, Any] = {}
     for name in ("", *names):
         model.get_submodule(name).register_forward_hook(lambda _, __, output, name=name: outputs.update({name: output}))
@@ -360,6 +368,7 @@ def _widths(
         _check_layout(name, model.get_submodule(name), outputs[name], seen)
     dims = {name: seen.gives.get(name, -1) for name in names}
     responses = {name: _response(name, outputs[name], response, dims[name]) for name in names}
+    words = {name: _in_words(outputs[name], response, dims[name]) for name in names}
     arguments = example_of(model, example)
     if (count := _count(outputs[""], arguments, num_classes)) is not None:
         _check_rows(responses, outputs, count)
@@ -369,7 +378,20 @@ def _widths(
             again = {name: _response(name, outputs[name], response, dims[name]) for name in names}
             count, responses = _count(outputs[""], more, num_classes) or count, again
         _check_rows(responses, outputs, count)
-    return {name: response.shape[1] for name, response in responses.items()}, dims
+    widths = {name: response.shape[1] for name, response in responses.items()}
+    return widths, dims, {name: its for name, its in words.items() if its}
+
+
+def _in_words(output: Any, response: Response, dim: int) -> str:
+    """What of a layer's output is held; nothing if it is all."""
+    if callable(response):
+        return f"what {getattr(response, '__name__', 'response')} returns"
+    if output.ndim == 2:
+        return ""
+    if output.ndim == 3 and dim == -1:
+        number = output.shape[1]
+        return f"class token, of {number} tokens" if response == "class_token" else f"mean over {number} tokens"
+    return f"mean over {' × '.join(map(str, output.shape[2:]))} places"
 
 
 def _rows(x: Any) -> int | None:

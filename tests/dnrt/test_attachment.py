@@ -79,6 +79,7 @@ def test_maps_are_averaged_over_their_pixels() -> None:
     model(x)
     arr.loss(torch.tensor([1]))
     torch.testing.assert_close(arr.means()["1"][1], model[:2](x).mean((0, 2, 3)))
+    assert "mean over 4 × 4 places: 1" in repr(arr)
 
 
 @pytest.mark.parametrize(
