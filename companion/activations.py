@@ -18,6 +18,7 @@ __all__ = [
     "GATES",
     "KINDS",
     "MODULES",
+    "NAMES_OF_FUNCTIONS",
     "PULL_BACKS",
     "UNITS",
     "Activation",
@@ -95,6 +96,11 @@ FUNCTIONS: dict[Any, str] = {
     for found in (getattr(F, name, None), getattr(torch, name, None), name if hasattr(Tensor, name) else None)
     if found is not None
 } | {torch.special.expit: "sigmoid"}
+
+#: The same by the names that functions have themselves: what somebody imported by another name is called so still.
+NAMES_OF_FUNCTIONS: dict[str, str] = {
+    getattr(function, "__name__", function): kind for function, kind in FUNCTIONS.items()
+}
 
 # What other libraries put before and behind the names of activations, and what they call otherwise.
 _BEFORE, _BEHIND = r"(pytorch|new|fast|quick|accurate)?", r"(activation|me|jit)?"

@@ -15,6 +15,7 @@ from companion.operators import (
     check_dtype,
     check_floating,
     compute_dtype,
+    overridable,
     where_else,
     without_autocast,
 )
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 
+@overridable
 def gumbel(z: Tensor) -> Tensor:
     """Return exp(−exp(−z)), the Gumbel distribution function, elementwise.
 
@@ -120,6 +122,11 @@ class Swish(nn.Module):
     -----
     Input of any shape and floating dtype, output the same; computed in float32 or better.
 
+    Notes
+    -----
+    ``fully_shard``, FSDP2, refuses parameters without a dimension: give it β as one of its ``ignored_params``, and
+    average its gradient over the processes yourself.
+
     References
     ----------
     Ramachandran, Zoph, Le (2017), Searching for activation functions, section 4.1.
@@ -138,13 +145,19 @@ class Swish(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the activation."""
-        check_floating("x", x)
-        dtype = compute_dtype(x.dtype)
-        wide = cast(x, dtype)
-        # y = x σ(βx)
-        return cast(wide * torch.sigmoid(cast(self.beta, dtype) * wide), x.dtype)
+        return _swish(x, self.beta)
 
 
+@overridable
+def _swish(x: Tensor, beta: Tensor) -> Tensor:
+    check_floating("x", x)
+    dtype = compute_dtype(x.dtype)
+    wide = cast(x, dtype)
+    # y = x σ(βx)
+    return cast(wide * torch.sigmoid(cast(beta, dtype) * wide), x.dtype)
+
+
+@overridable
 def _pairs(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """The first and the second argument of all units: neighbours along a dimension."""
     check_floating("x", x)
@@ -282,7 +295,8 @@ class Maxout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Take the larger one."""
-        return torch.maximum(*_pairs(x, self.dim))
+        first, second = _pairs(x, self.dim)
+        return torch.maximum(first, second)
 
     def extra_repr(self) -> str:
         """Where the units lie."""
@@ -461,7 +475,7 @@ class MultiBias(nn.Module):
     Raises
     ------
     TypeError
-        If the activation is neither a name nor callable.
+        If the activation is neither a name nor callable, or the input has no floating dtype.
     ValueError
         If the activation's name is unknown, `channels` or `copies` is not positive, or the input has other channels.
 
@@ -512,20 +526,27 @@ class MultiBias(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Copy, bias and activate."""
-        copies, channels = self.bias.shape
-        if z.ndim < max(1, 1 + self.dim) or z.shape[self.dim] != channels:
-            allowed = f"(N, {channels}, ...)" if self.dim == 1 else f"(..., {channels})"
-            raise ValueError(f"z has shape {tuple(z.shape)}; allowed is {allowed}")
-        place = self.dim % z.ndim
         phi = self.activation if callable(self.activation) else ACTIVATIONS[self.activation]
         # y_kj = φ(b_kj + z_j)
-        bias = self.bias.to(z.dtype).reshape(copies, channels, *(1,) * (z.ndim - 1 - place))
-        return phi(bias + z.unsqueeze(place)).flatten(place, place + 1)
+        y = phi(_copied(z, self.bias, self.dim))
+        return y.flatten(1, 2) if self.dim == 1 else y.flatten(-2)
 
     def extra_repr(self) -> str:
         """Channels, copies and activation, and where the channels lie if it is not dimension 1."""
         copies, channels = self.bias.shape
         return f"{channels}, copies={copies}, activation={self.activation!r}" + ", dim=-1" * (self.dim == -1)
+
+
+@overridable
+def _copied(z: Tensor, bias: Tensor, dim: int) -> Tensor:
+    """Each channel with each of its biases."""
+    check_floating("z", z)
+    copies, channels = bias.shape
+    if z.ndim < max(1, 1 + dim) or z.shape[dim] != channels:
+        allowed = f"(N, {channels}, ...)" if dim == 1 else f"(..., {channels})"
+        raise ValueError(f"z has shape {tuple(z.shape)}; allowed is {allowed}")
+    place = dim % z.ndim
+    return bias.to(z.dtype).reshape(copies, channels, *(1,) * (z.ndim - 1 - place)) + z.unsqueeze(place)
 
 
 class ExtraLinear(nn.Module):
@@ -600,14 +621,19 @@ class ExtraLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Add the number to all elements."""
-        _check_channels(x, len(self.weight), self.dim)
-        # wᵀx + b, one for each vector
-        offset = F.linear(x.movedim(self.dim, -1), cast(self.weight, x.dtype)[None], cast(self.bias, x.dtype))
-        return x + cast(offset.movedim(-1, self.dim), x.dtype)
+        return _extra_linear(x, self.weight, self.bias, self.dim)
 
     def extra_repr(self) -> str:
         """Channels and where they lie."""
         return f"{len(self.weight)}, dim={self.dim}"
+
+
+@overridable
+def _extra_linear(x: Tensor, weight: Tensor, bias: Tensor, dim: int) -> Tensor:
+    _check_channels(x, len(weight), dim)
+    # wᵀx + b, one for each vector
+    offset = F.linear(x.movedim(dim, -1), cast(weight, x.dtype)[None], cast(bias, x.dtype))
+    return x + cast(offset.movedim(-1, dim), x.dtype)
 
 
 class _AtLeast(torch.autograd.Function):
@@ -712,18 +738,23 @@ class GDN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise."""
-        _check_channels(x, len(self.beta), self.dim)
-        dtype = compute_dtype(x.dtype)
-        beta, gamma = _AtLeast.apply(cast(self.beta, dtype), 1e-6), _AtLeast.apply(cast(self.gamma, dtype), 0.0)
-        wide = cast(x, dtype).movedim(self.dim, -1)
-        with without_autocast(x.device.type):
-            # y_i = x_i / √(β_i + Σ_j γ_ij x_j²)
-            y = wide * F.linear(wide.square(), gamma, beta).rsqrt()
-        return cast(y.movedim(-1, self.dim), x.dtype)
+        return _gdn(x, self.beta, self.gamma, self.dim)
 
     def extra_repr(self) -> str:
         """Channels and where they lie."""
         return f"{len(self.beta)}, dim={self.dim}"
+
+
+@overridable
+def _gdn(x: Tensor, beta: Tensor, gamma: Tensor, dim: int) -> Tensor:
+    _check_channels(x, len(beta), dim)
+    dtype = compute_dtype(x.dtype)
+    beta, gamma = _AtLeast.apply(cast(beta, dtype), 1e-6), _AtLeast.apply(cast(gamma, dtype), 0.0)
+    wide = cast(x, dtype).movedim(dim, -1)
+    with without_autocast(x.device.type):
+        # y_i = x_i / √(β_i + Σ_j γ_ij x_j²)
+        y = wide * F.linear(wide.square(), gamma, beta).rsqrt()
+    return cast(y.movedim(-1, dim), x.dtype)
 
 
 def _check_channels(x: Tensor, channels: int, dim: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -86,6 +86,7 @@ def rethink(
     *,
     held: str | Iterable[str] | None = None,
     weight: float | None = None,
+    response: Literal["auto", "class_token", "mean"] | Callable[[Tensor], Tensor] | None = None,
 ) -> nn.Module:
     """Return a copy of a network with other neurons.
 
@@ -109,6 +110,11 @@ def rethink(
         activations of all units. In a vision transformer the paper takes the blocks: "blocks.*" in timm's.
     weight : float, optional
         λ, by which the loss of "arr" or "centre" is multiplied; by default 1 and 0.003.
+    response : {"auto", "class_token", "mean"} or callable, optional
+        What "arr" takes of the output of each module, as in `companion.attach_arr`; by default "auto". It knows neither
+        what the network's head reads nor which tokens are padding, and averages over all: for BERT, whose head reads
+        the first token, say "class_token", and "mean" where a vision transformer pools. ``print(model.arr)`` shows what
+        is held.
 
     Returns
     -------
@@ -116,7 +122,8 @@ def rethink(
         The network, with new weights from torch's global generator where there are any. Its attribute ``rethought``, a
         `Rethought`, says what was done and what it costs; ``print`` shows it. `undo` takes it back, also after saving.
         After "dac" and "multibias" it is a ``torch.fx.GraphModule`` that does what ``forward`` does: other methods,
-        properties and attributes of the network's class are gone.
+        properties and attributes of the network's class are gone. Each such network is of a class of its own, so
+        that ``torch.func.stack_module_state`` stacks none of them.
 
     Raises
     ------
@@ -124,8 +131,8 @@ def rethink(
         If the model is no module, or a scripted one, or the example is none of what is allowed.
     ValueError
         If a name is unknown, the neurons do not go together, one that needs labels has no classes, the network was
-        rethought already, a neuron finds no place in it, or `held` and `weight` have no loss that they could be about,
-        or two. The error gives the reason.
+        rethought already, a neuron finds no place in it, or `held`, `weight` and `response` have no loss that they
+        could be about, or two. The error gives the reason.
 
     Notes
     -----
@@ -146,7 +153,14 @@ def rethink(
 
     *What is shared.* All units have one activation with "two_arguments", "quadratic" and "one_argument": a module in
     each place, with the same parameters in all. ``to_empty``, and a move to the meta device, give each place its own;
-    ``load_state_dict`` makes them the same again.
+    ``load_state_dict`` makes them the same again. What goes over the state dict meets them once for each place:
+    ``save_pretrained`` of transformers refuses them, and timm's ``ModelEmaV3`` averages them as often, which
+    ``torch.optim.swa_utils.AveragedModel`` does not. ``fully_shard`` takes them with all their places at once, and not
+    layer by layer.
+
+    *Saved and loaded.* ``from_pretrained`` of transformers builds the network from its configuration, which names the
+    old activation, and gives this the new network's weights without an error: rethink a network that was built so, and
+    load the state dict into it.
 
     The state dict of the new network goes into one that was made in the same way from the same network. Add
     `extra_loss` to the loss, and give the optimiser ``parameter_groups(model, weight_decay, model.rethought.decay)``.
@@ -168,7 +182,7 @@ def rethink(
     >>> new(x).shape, torch.equal(companion.undo(new)(x), model(x))
     (torch.Size([5, 3]), True)
     """
-    chosen = _told(_chosen(neurons), held, weight)
+    chosen = _told(_chosen(neurons), held, weight, response)
     if why := _why_not(chosen, classes):
         raise ValueError(f"neurons: got {neurons!r}, but {why}")
     new, entered = copy_of(model), list[Entered]()
@@ -256,7 +270,8 @@ def extra_loss(model: nn.Module, target: Tensor) -> Tensor:
     ValueError
         If the network was not rethought.
     RuntimeError
-        If it did not run in training mode since the last call.
+        If it did not run in training mode since the last call, or if what "arr" holds ran without gradients, as in a
+        checkpoint that has not ``use_reentrant=False``.
 
     Examples
     --------
@@ -289,15 +304,16 @@ def _chosen(neurons: str) -> list[Neuron]:
     return [declared()[name] for name in names]
 
 
-def _told(neurons: list[Neuron], held: str | Iterable[str] | None, weight: float | None) -> list[Neuron]:
+def _told(neurons: list[Neuron], held: str | Iterable[str] | None, weight: float | None, response: Any) -> list[Neuron]:
     """The neurons, of which a loss knows what it holds and how much it counts."""
-    if held is None and weight is None:
+    if held is None and weight is None and response is None:
         return neurons
     losses = [neuron.name for neuron in neurons if neuron.acts == "loss"]
     if len(losses) != 1:
         got = " and ".join(losses) or "none"
-        raise ValueError(f"held, weight: got {held!r} and {weight}, allowed beside one loss; of these there is {got}")
-    return [neuron.holding(held, weight) if neuron.acts == "loss" else neuron for neuron in neurons]
+        told = f"held, weight: got {held!r} and {weight}" if response is None else f"response: got {response!r}"
+        raise ValueError(f"{told}, allowed beside one loss; of these there is {got}")
+    return [neuron.holding(held, weight, response) if neuron.acts == "loss" else neuron for neuron in neurons]
 
 
 def _why_not(neurons: Sequence[Neuron], classes: int | None) -> str:
@@ -325,7 +341,7 @@ def _why_not(neurons: Sequence[Neuron], classes: int | None) -> str:
 def _report(model: nn.Module, neuron: Neuron) -> str:
     """What a neuron's own report says, without the number of parameters."""
     if neuron.loss is not None:
-        return model.get_submodule(neuron.name).extra_repr()
+        return model.get_submodule(neuron.name).extra_repr().splitlines()[0]
     said = vars(model)["replaced" if neuron.leave is not None else "converted"]
     return "\n".join(line for line in str(said).splitlines() if not line.startswith("parameters: "))
 

@@ -1,12 +1,13 @@
 import pytest
 import torch
 from scipy import stats
-from torch import nn
+from torch import fx, nn
 from torch.func import functional_call, vmap
 
-from companion import RAA, count, parameter_groups, replace_activations
-from companion.baselines import GDN, ExtraLinear, Gumbel, MultiBias, PReLU, gumbel
+from companion import RAA, ChannelAttention, SpatialChannelAttention, count, parameter_groups, replace_activations
+from companion.baselines import GDN, GLU, ExtraLinear, Gumbel, Maxout, MultiBias, PReLU, SwiGLU, Swish, gumbel
 from companion.study import models
+from tests.cases import together
 
 
 def test_it_is_the_gumbel_distribution_function():
@@ -105,6 +106,8 @@ def test_multi_bias_learns_and_lets_gradients_through():
 
 
 def test_multi_bias_refuses_what_does_not_fit():
+    with pytest.raises(TypeError, match=r"z: got dtype torch\.int64, allowed is a floating dtype"):
+        MultiBias(3, 2)(torch.ones(2, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"z has shape \(2, 4\); allowed is \(N, 3, \.\.\.\)"):
         MultiBias(3, 2)(torch.zeros(2, 4))
     with pytest.raises(ValueError, match=r"z has shape \(3,\)"):
@@ -262,6 +265,18 @@ def test_gdn_is_compiled_as_one_graph():
     found = torch.autograd.grad(torch.compile(layer, backend="aot_eager", fullgraph=True)(x).square().sum(), inputs)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@together(
+    "layer",
+    [
+        *(MultiBias(6, 2), MultiBias(6, 2, Swish(), dim=-1), GDN(6, 1), ExtraLinear(6, 1), GLU(1), SwiGLU(), Maxout(1)),
+        *(Swish(), Gumbel(), PReLU(), ChannelAttention.apa_star(6), SpatialChannelAttention(6, gate="gumbel")),
+    ],
+)
+def test_torch_fx_follows_layers(layer):
+    x = torch.randn(2, 6, 6, 6)
+    assert torch.equal(fx.symbolic_trace(nn.Sequential(layer).eval())(x), layer.eval()(x))
 
 
 @pytest.mark.parametrize("kind", [GDN, ExtraLinear])

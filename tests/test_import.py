@@ -60,7 +60,8 @@ def test_what_is_exported_exists() -> None:
 
 
 def test_examples_of_what_is_public_run_as_they_are_printed() -> None:
-    public = {name: getattr(companion, name) for name in companion.__all__ if name != "functional"}
+    public = {"companion": companion}
+    public |= {name: getattr(companion, name) for name in companion.__all__ if name != "functional"}
     public |= {f"functional.{name}": getattr(companion.functional, name) for name in companion.functional.__all__}
     for name, thing in [*public.items()]:
         if inspect.isclass(thing):

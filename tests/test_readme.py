@@ -113,6 +113,12 @@ def test_the_result_is_the_one_of_the_book() -> None:
     assert (len(arenas), len(behind)) == (5, 3)
 
 
+def test_the_help_of_the_package_says_the_result_in_the_same_words() -> None:
+    result = [said for said in sentences(README) if said.startswith(("In five small networks", "In three of them"))]
+    assert len(result) == 2
+    assert all(said in " ".join(str(companion.__doc__).split()) for said in result)
+
+
 @says(
     "On two cores of an AMD EPYC, under `torch.compile`, a convolution with a bias for every connection (32 maps to 32 "
     "on 32 images of 32 × 32 pixels) takes 61 ms forward and backward, and its published formula 302 ms; a dense one "

@@ -207,9 +207,28 @@ def test_a_loss_holds_what_it_is_told_and_counts_as_much_as_it_is_told() -> None
     assert companion.rethink(SmallNet(), "centre", (2, 4, 4), CLASSES, weight=0.5).centre.weight == 0.5
 
 
+def test_a_response_that_is_told_is_held_and_the_attachment_says_which() -> None:
+    model, x = vit()
+    for response, words in (
+        (None, "class token, of 5 tokens: blocks.0, blocks.1"),
+        ("mean", "mean over 5 tokens: blocks.0, blocks.1"),
+        (last, "what last returns: blocks.0, blocks.1"),
+    ):
+        new = companion.rethink(model, "arr", x, CLASSES, held="blocks.*", response=response)
+        assert words in repr(new.arr)
+        assert words not in str(new.rethought)
+
+
+def last(x: Tensor) -> Tensor:
+    return x[:, -1]
+
+
 @pytest.mark.parametrize(
     ("neurons", "options", "words"),
     [
+        ("relu", {"response": "mean"}, "response: got 'mean', allowed beside one loss; of these there is none"),
+        ("centre", {"response": "mean"}, "response: got 'mean', allowed is None: centre loss takes what its layer"),
+        ("arr", {"response": "first"}, "'arr' cannot enter this SmallNet; response: got 'first', allowed are 'auto'"),
         ("relu", {"weight": 2.0}, "held, weight: got None and 2.0, allowed beside one loss; of these there is none"),
         ("arr+centre", {"held": "act"}, "beside one loss; of these there is arr and centre"),
         ("centre", {"held": "act"}, "held: got 'act', allowed is None: centre loss has its own place"),

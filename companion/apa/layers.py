@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from companion.apa.op import aglu, apa
 from companion.baselines import Gumbel
-from companion.operators import as_float, as_int, check_dtype, check_floating, refuse_script
+from companion.operators import as_float, as_int, check_dtype, check_floating, overridable, refuse_script
 
 #: Initialisations by name: ((κ low, κ high), (λ low, λ high)) of two uniform distributions.
 INITIALISATIONS: Final[dict[str, tuple[tuple[float, float], tuple[float, float]]]] = {
@@ -149,6 +149,8 @@ class APA(_Adaptive):
     -----
     Input of any shape; output of the same shape and dtype. The paper trains κ and λ without weight decay:
     :func:`companion.parameter_groups` builds the optimiser's groups.
+    ``fully_shard``, FSDP2, refuses parameters without a dimension: give it κ and ρ as ``ignored_params``, and average
+    their gradients over the processes yourself; or take one pair per channel.
     Chapter: *APA and AGLU*, equation ``eq-apa-eta``.
 
     References
@@ -205,6 +207,8 @@ class AGLU(_Adaptive):
     -----
     Input of any shape; output of the same shape and dtype. The paper trains κ and λ without weight decay:
     :func:`companion.parameter_groups` builds the optimiser's groups.
+    ``fully_shard``, FSDP2, refuses parameters without a dimension: give it κ and ρ as ``ignored_params``, and average
+    their gradients over the processes yourself; or take one pair per channel.
     Chapter: *APA and AGLU*, equation ``eq-apa-aglu``.
 
     References
@@ -314,17 +318,27 @@ class ChannelAttention(nn.Module):
 
     def attention(self, x: Tensor) -> Tensor:
         """The weights A, shape (N, C)."""
-        check_floating("x", x)
-        if x.ndim < 2 or x.shape[1] != self.channels:
-            raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is (N, {self.channels}, ...)")
-        mean = x.flatten(2).mean(2) if x.ndim > 2 else x
-        hidden = self.dropout(torch.relu(self.reduce(mean)))
+        hidden = self.dropout(torch.relu(self.reduce(_mean_over_positions(x, self.channels))))
         weights: Tensor = self.gate(self.norm(self.expand(hidden)))
         return weights
 
     def forward(self, x: Tensor) -> Tensor:
-        weights = self.attention(x)
-        return x * weights.reshape(*weights.shape, *(1,) * (x.ndim - 2))
+        return _weighted(x, self.attention(x))
+
+
+@overridable
+def _mean_over_positions(x: Tensor, channels: int) -> Tensor:
+    """(N, C) of (N, C, *positions)."""
+    check_floating("x", x)
+    if x.ndim < 2 or x.shape[1] != channels:
+        raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is (N, {channels}, ...)")
+    return x.flatten(2).mean(2) if x.ndim > 2 else x
+
+
+@overridable
+def _weighted(x: Tensor, weights: Tensor) -> Tensor:
+    """Each channel, multiplied by its weight."""
+    return x * weights.reshape(*weights.shape, *(1,) * (x.ndim - 2))
 
 
 class SpatialAttention(nn.Module):
@@ -370,14 +384,20 @@ class SpatialAttention(nn.Module):
 
     def attention(self, x: Tensor) -> Tensor:
         """The weights A, shape (N, 1, H, W)."""
-        check_floating("x", x)
-        if x.ndim != 4:
-            raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is (N, C, H, W)")
-        weights: Tensor = self.gate(self.conv(torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1)))
+        weights: Tensor = self.gate(self.conv(_mean_and_maximum(x)))
         return weights
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.attention(x)
+
+
+@overridable
+def _mean_and_maximum(x: Tensor) -> Tensor:
+    """(N, 2, H, W), over the channels."""
+    check_floating("x", x)
+    if x.ndim != 4:
+        raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is (N, C, H, W)")
+    return torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1)
 
 
 class SpatialChannelAttention(nn.Module):

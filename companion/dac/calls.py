@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate, map_arg
 
-__all__ = ["ByMode", "Evaluated", "built_in", "differences", "known", "let_choose"]
+from companion.surgery.modes import QUESTIONS
+
+__all__ = ["ByMode", "Evaluated", "answers_built_in", "built_in", "differences", "known", "let_choose"]
 
 
 def built_in(value: Any, default: Any, name: str) -> None:
@@ -22,6 +24,16 @@ def built_in(value: Any, default: Any, name: str) -> None:
         raise ValueError(
             f"{name}: got {got}, allowed is {default!r}; what a network does with other values is no part of its graph"
         )
+
+
+def answers_built_in(answers: Mapping[str, bool]) -> None:
+    """Refuse a mode of torch's that is not as it was when a network was traced, where its code decides by it."""
+    for name, answer in answers.items():
+        if QUESTIONS[name][0]() != answer:
+            raise RuntimeError(
+                f"{name}: got {not answer}, allowed is {answer}, as when the network was converted; what it does "
+                "otherwise is no part of its graph"
+            )
 
 
 class ByMode(nn.Module):

@@ -462,7 +462,9 @@ def to_dac(
 
     *Modes.* Where the code chooses numbers by ``self.training``, such as the probability of a dropout, so does the new
     network. Where it does something else in training, such as returning more, a network in training mode is refused,
-    and what comes of one in evaluation mode raises an error in training.
+    and what comes of one in evaluation mode raises an error in training. Where the code asks torch whether there are
+    gradients, inference mode, autocast, or several processes, and does something else by the answer, this answer is
+    built in: ``converted`` says so, and with another one the new network raises an error.
 
     *Dropout* between an activation and its layer now drops z, not φ(z + b): a dropped input contributes φ(b). In
     evaluation there is no difference. Zeros around an image are put there after the activation.

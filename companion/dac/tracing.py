@@ -18,8 +18,9 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from companion.activations import ACTIVATIONS, FUNCTIONS, is_elementwise, is_softmax, kind_of
-from companion.dac.calls import ByMode, Evaluated, built_in, differences, known, let_choose
+from companion.dac.calls import ByMode, Evaluated, answers_built_in, built_in, differences, known, let_choose
 from companion.neurons import of_module
+from companion.surgery.modes import QUESTIONS, answered_otherwise
 from companion.surgery.places import part
 
 __all__ = ["SHAPE", "Network", "free_name", "trace"]
@@ -44,6 +45,14 @@ class _Proxy(_Counted, fx.Proxy):
     def __getattr__(self, name: str) -> fx.proxy.Attribute:
         """Return what stands for the attribute, which may be a method."""
         return _Attribute(self, name)
+
+    @classmethod
+    def __torch_function__(cls, orig_method: Any, types: Any, args: Any = None, kwargs: Any = None) -> Any:
+        """Look into a private function of the book's own modules, which another tracer takes whole."""
+        ours = inspect.isfunction(orig_method) and orig_method.__module__.startswith("companion.")
+        if ours and orig_method.__name__.startswith("_"):
+            return inspect.unwrap(orig_method)(*args, **(kwargs or {}))
+        return super().__torch_function__(orig_method, types, args, kwargs)
 
 
 class _Tracer(fx.Tracer):
@@ -145,15 +154,18 @@ def trace(model: nn.Module, example_input: Tensor | None) -> Network:
     part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: _put(root, name, new))
     replica = _replica(root)
     root, graph, fixed = _with_arguments(root, example_input)
+    answers = {name: QUESTIONS[name][0]() for name in _asked(root, graph, replica, example_input, fixed)}
     switched, otherwise = _in_both_modes(root, graph, replica, example_input, fixed)
     _drop_questions(graph)
     _leave_no_place(root, graph, switched)
-    limits = {name.lstrip("*"): f"{value!r}, which is built in" for name, value in fixed.items()}
+    limits = {name.lstrip("*"): f"{value!r}, which is built in" for name, value in (fixed | answers).items()}
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     with graph.inserting_after(placeholders[-1]) if placeholders else contextlib.nullcontext():
         for node in placeholders:
             if node.target in fixed:
                 graph.call_function(built_in, (node, fixed[node.target], node.target.lstrip("*")))
+        if answers:
+            graph.call_function(answers_built_in, (answers,))
         if otherwise:
             limits["training"] = f"False: {otherwise}"
             graph.call_module(_added(root, "evaluated", Evaluated(otherwise).eval()))
@@ -231,6 +243,25 @@ def _optional(root: nn.Module) -> Iterator[tuple[str, Any]]:
             yield f"**{name}", {}
         elif parameter.default is not parameter.empty:
             yield name, parameter.default
+
+
+def _asked(
+    root: nn.Module, graph: fx.Graph, replica: nn.Module, example_input: Tensor | None, fixed: Mapping[str, Any]
+) -> list[str]:
+    """What the code of a network asks torch for, where the answer makes its graph another one."""
+
+    def differs(names: Collection[str]) -> bool:
+        other_root = _replica(replica)
+        try:
+            with answered_otherwise(names):
+                other = _graph(other_root, example_input, fixed)
+        except ValueError:
+            return True
+        return bool(differences(root, graph, other_root, other, {}))
+
+    if not differs(QUESTIONS):
+        return []
+    return [name for name in QUESTIONS if differs([name])] or [*QUESTIONS]
 
 
 def _in_both_modes(

@@ -18,6 +18,7 @@ from companion.operators import (
     check_dtype,
     check_floating,
     compute_dtype,
+    in_backward,
     refuse_script,
     without_autocast,
 )
@@ -149,6 +150,8 @@ class ARR(nn.Module):
         If an argument or an input is of the wrong type; targets that are not whole numbers are one.
     ValueError
         If an argument or a shape does not fit, or a target is not one of 0 … K − 1. The means stay as they are then.
+    RuntimeError
+        If it is computed again during backward, in training mode.
 
     Shape
     -----
@@ -159,6 +162,9 @@ class ARR(nn.Module):
     -----
     In training mode the means move. In evaluation mode they stay, and a class without a mean costs nothing. A class
     that is absent from a batch keeps its mean. A response that is not finite moves no mean.
+
+    It has no place inside of a checkpoint, which computes again during backward: the means would move twice, and the
+    gradient would be that of another loss. Let what is checkpointed return its responses, and take their loss outside.
 
     Where `torch.distributed` is initialised, every rank follows the batches of all ranks, in the order of the ranks, so
     that all have the same means; all have to take the step. The batches may differ in size.
@@ -290,6 +296,11 @@ class ARR(nn.Module):
             return (x - met[own]).abs()
 
     def _check(self, x: Tensor, target: Tensor) -> None:
+        if self.training and in_backward():
+            raise RuntimeError(
+                "forward: called during backward, as torch.utils.checkpoint does, where the means would move twice; "
+                "allowed is one call for each step, outside of what is checkpointed"
+            )
         check_floating("x", x)
         dim = self.mean.shape[1]
         if x.ndim != 2 or x.shape[1] != dim:

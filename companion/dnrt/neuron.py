@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from companion.dnrt.attachment import attach_arr, detach_arr
+from companion.dnrt.attachment import Response, attach_arr, detach_arr
 from companion.dnrt.layers import RAA
 from companion.neurons import Holding, Neuron, Replacing, units_of
 from companion.rehearsal import Example
@@ -13,14 +13,19 @@ __all__ = ["NEURONS"]
 
 
 def _attach_arr(
-    model: nn.Module, example: Example, classes: int, held: str | Iterable[str] | None, weight: float
+    model: nn.Module,
+    example: Example,
+    classes: int,
+    held: str | Iterable[str] | None,
+    weight: float,
+    response: Response = "auto",
 ) -> object:
     if not (layers := held or units_of(model)):
         raise ValueError(
             f"model: in {type(model).__name__} no activation of units is a module, allowed is one with such modules; "
             "a composition such as 'relu+arr' puts them in"
         )
-    return attach_arr(model, layers, classes, example, weight=weight)
+    return attach_arr(model, layers, classes, example, weight=weight, response=response)
 
 
 def _arr_loss(model: nn.Module, target: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def forward_in_chunks(x: Tensor, coefficients: Tensor, arity: int, dim: int) -> 
     for block in blocks(units, units_of_chunk(x, [arity])):
         a, of_block = arguments_of(units, block, coefficients.dtype), y[block]
         # aᵀ(Q a + ℓ) + c
-        of_block.copy_(torch.addmm(linear, a, q.t()).mul_(a).sum(1).add_(constant).view(of_block.shape))
+        of_block.copy_((torch.addmm(linear, a, q.t()) * a).sum(1).add_(constant).view(of_block.shape))
     return y.view(*x.shape[:dim], y.shape[1], *x.shape[dim + 1 :])
 
 

@@ -6,7 +6,7 @@ import functools
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -122,7 +122,9 @@ class Neuron:
 
         return place
 
-    def holding(self, held: str | Iterable[str] | None = None, weight: float | None = None) -> Neuron:
+    def holding(
+        self, held: str | Iterable[str] | None = None, weight: float | None = None, response: Any = None
+    ) -> Neuron:
         """Return a loss that holds something else, or with another weight.
 
         Parameters
@@ -131,6 +133,8 @@ class Neuron:
             As in `Holding`; None: what it holds of itself.
         weight : float, optional
             λ; None: its own.
+        response : str or callable, optional
+            What of it represents an example, as in `companion.attach_arr`; None: what the loss takes of itself.
 
         Raises
         ------
@@ -145,7 +149,11 @@ class Neuron:
         assert isinstance(self.enter, Holding)
         if held is not None and not self.enter.movable:
             raise ValueError(f"held: got {held!r}, allowed is None: {self.title} has its own place in a network")
+        if response is not None and not self.enter.movable:
+            raise ValueError(f"response: got {response!r}, allowed is None: {self.title} takes what its layer sees")
         enter = self.enter if held is None else replace(self.enter, held=held)
+        if response is not None:
+            enter = replace(enter, attach=functools.partial(enter.attach, response=response))
         return replace(self, enter=enter if weight is None else replace(enter, weight=weight))
 
 
@@ -276,7 +284,8 @@ class Holding:
     Parameters
     ----------
     attach : callable
-        Takes the network, an example, the number of classes, the names of what is held and the weight.
+        Takes the network, an example, the number of classes, the names of what is held and the weight; if movable,
+        also ``response``.
     held : str, iterable of str, optional
         Names of modules, or patterns, as in `companion.attach_arr`. None: what the loss holds of itself.
     weight : float
@@ -285,7 +294,7 @@ class Holding:
         Whether it can hold anything else.
     """
 
-    attach: Callable[[nn.Module, Example, int, str | Iterable[str] | None, float], object]
+    attach: Callable[..., object]
     held: str | Iterable[str] | None = None
     weight: float = 1.0
     movable: bool = True

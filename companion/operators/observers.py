@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,17 +15,18 @@ from torch.overrides import handle_torch_function, has_torch_function
 from companion.operators.choice import COMPILES
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def overridable(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+def overridable(function: Callable[P, R]) -> Callable[P, R]:
     """A public function as PyTorch's own are: a ``TorchFunctionMode``, a tensor subclass with ``__torch_function__`` or
     a proxy of :mod:`torch.fx` may take the whole call, instead of seeing only what it is made of."""
 
     @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
         relevant = (*args, *kwargs.values())
         if has_torch_function(relevant):
-            result: Tensor = handle_torch_function(call, relevant, *args, **kwargs)
+            result: R = handle_torch_function(call, relevant, *args, **kwargs)
             return result
         return function(*args, **kwargs)
 
@@ -51,6 +52,11 @@ def exporting() -> bool:
     """Whether torch.export is looking: it wants one graph, and breaks none."""
     # torch 2.4 cannot be asked, and the function that asks says True to every compiler in torch 2.11
     return COMPILES and torch.compiler._is_exporting_flag
+
+
+def in_backward() -> bool:
+    """Whether gradients are being computed here: a module that runs meanwhile is run again, by a checkpoint."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 _PROXY, _FUNCTIONAL = torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FUNCTIONAL

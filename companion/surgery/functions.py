@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.immutable_collections import immutable_dict
 
-from companion.activations import FUNCTIONS, kind_of_function
+from companion.activations import FUNCTIONS, NAMES_OF_FUNCTIONS, kind_of_function
+from companion.surgery.modes import QUESTIONS, answered_otherwise
 from companion.surgery.places import copied
 
 __all__ = ["Called", "Rewritten", "attributes", "call_modules", "called_functions", "unseen"]
@@ -174,10 +175,6 @@ def _is_filled(cell: CellType) -> bool:
     return True
 
 
-# torch's "relu" is also what somebody calls it who imported it so
-_BY_NAME = {getattr(function, "__name__", function): kind for function, kind in FUNCTIONS.items()}
-
-
 def called_functions(module: nn.Module) -> set[str]:
     """The kinds of activations that a module may call as functions, by the names in its code and what it holds."""
     things = [*_own(module)]
@@ -185,7 +182,7 @@ def called_functions(module: nn.Module) -> set[str]:
     for _, named in _codes(module):
         for name, thing in named:
             if name not in module._modules:
-                found.add(_BY_NAME.get(name, ""))
+                found.add(NAMES_OF_FUNCTIONS.get(name, ""))
                 things.extend(_contained(thing))
     callables = (thing for thing in things if callable(thing) and isinstance(thing, Hashable))
     return found - {""} | {FUNCTIONS[thing] for thing in callables if thing in FUNCTIONS}
@@ -243,9 +240,10 @@ def _traced(module: nn.Module) -> fx.Graph:
         # a copy that shares what it holds: what tracing leaves behind, stays there
         replica = copy.deepcopy(module, {id(x): x for x in (*module.children(), *module.parameters(recurse=False))})
         before = _state(replica)
-        for training in (not module.training, module.training):
+        for training, asked in ((not module.training, ()), (module.training, QUESTIONS), (module.training, ())):
             replica.training = training
-            graph = _Own().trace(replica)
+            with answered_otherwise(asked):
+                graph = _Own().trace(replica)
             written.append(graph.python_code("self").src)
     except Exception as error:
         raise ValueError(f"torch.fx cannot trace it ({type(error).__name__}: {error})") from error
@@ -254,8 +252,10 @@ def _traced(module: nn.Module) -> fx.Graph:
         raise ValueError("it makes a tensor of numbers")
     if after != before:
         raise ValueError(f"it changes its {', '.join(name for name in before if after[name] != before[name])}")
-    if written[0] != written[1]:
+    if written[0] != written[2]:
         raise ValueError("it does something else in training")
+    if written[1] != written[2]:
+        raise ValueError(f"it decides by a mode of torch's, one of {', '.join(QUESTIONS)}")
     return graph
 
 
@@ -263,9 +263,13 @@ def _state(module: nn.Module) -> dict[str, tuple[Any, int]]:
     """What a module holds itself, and how often or how far that was changed in place."""
     own = {name: thing for name, thing in {**vars(module), **module._buffers}.items() if name != "training"}
     return {
-        name: (id(thing), thing._version if isinstance(thing, Tensor) else len(thing) if _grows(thing) else 0)
+        name: (id(thing), _version(thing) if isinstance(thing, Tensor) else len(thing) if _grows(thing) else 0)
         for name, thing in own.items()
     }
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _grows(thing: Any) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from companion.activations import FUNCTIONS, kind_of
+from companion.activations import FUNCTIONS, NAMES_OF_FUNCTIONS, kind_of
 from companion.rehearsal import Example, call, example_of
 from companion.surgery.functions import Called
 
@@ -26,6 +27,10 @@ class Seen:
     doubts: dict[str, str] = field(default_factory=dict)
     #: By module: the kinds of activations that it calls as functions.
     functions: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    #: The modules that ran.
+    reached: set[str] = field(default_factory=set)
+    #: By module: along which dimension the channels of what it gave last lie, where that is known.
+    gives: dict[str, int] = field(default_factory=dict)
 
     def channels(self, name: str) -> tuple[dict[str, int], str]:
         """The channels of a module and where they are, or why this is not known."""
@@ -49,8 +54,8 @@ def _layout(layer: nn.Module, out: Any) -> tuple[int, int] | None:
     # some subclasses of LayerNorm have the channels first
     if shape := tuple(getattr(layer, "normalized_shape", ())):
         return next(((out.shape[dim], dim) for dim in (-1, 1) if shape == (out.shape[dim],)), None)
-    # a vector of numbers that it has learned, as a bias or a scale, is one of its channels
-    vectors = {parameter.shape[0] for parameter in layer.parameters(recurse=False) if parameter.ndim == 1}
+    # a vector of numbers that it has learned, as a bias or a scale, is one of its channels; a single number is for all
+    vectors = {parameter.shape[0] for parameter in layer.parameters(recurse=False) if parameter.ndim == 1} - {1}
     found = [(out.shape[dim], dim) for dim in (-1, 1)[: out.ndim - 1] if out.shape[dim] in vectors]
     return found[0] if len(found) == 1 else None
 
@@ -65,13 +70,30 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Take a call of a function."""
         name, module = self.running[-1]
-        called = FUNCTIONS.get(func, FUNCTIONS.get(getattr(func, "__name__", "")))
-        # of a parameter it is no activation, but the way to a positive number
         x = args[0] if args else (kwargs or {}).get("input")
+        # an operator of torch.ops has the name of its overload, too, as in "gelu.default"
+        own = str(getattr(func, "__name__", "")).partition(".")[0]
+        called = FUNCTIONS.get(func) or NAMES_OF_FUNCTIONS.get(own)
+        if own.removesuffix("_") in ("clamp", "clamp_min", "clip") and _rectifies(*args, **(kwargs or {})):
+            called = own
+        # of a parameter it is no activation, but the way to a positive number
         inside = isinstance(module, Called) or kind_of(module) is not None or _is_ours(module)
         if called and not inside and not isinstance(x, nn.Parameter):
             self.seen.functions[name].add(called)
         return func(*args, **(kwargs or {}))
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Shows to a mode of functions the operators that no function called, as a scripted function does."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Take a call of an operator."""
+        return func(*args, **(kwargs or {}))
+
+
+def _rectifies(input: Tensor, min: Any = None, max: Any = None, **others: Any) -> bool:
+    """Whether a clamp does what ReLU does."""
+    return max is None and isinstance(min, (int, float)) and min == 0 and input.is_floating_point()
 
 
 def _is_ours(module: nn.Module) -> bool:
@@ -87,6 +109,7 @@ def look(model: nn.Module, example: Example) -> Seen:
 
     def enter(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         running.append((name, module))
+        seen.reached.add(name)
         x = inputs[0] if inputs else None
         if not isinstance(x, Tensor):
             return
@@ -99,14 +122,17 @@ def look(model: nn.Module, example: Example) -> Seen:
         else:
             seen.doubts[name] = f"no layer before it says where the channels of {tuple(x.shape)} are"
 
-    def leave(module: nn.Module, out: Any) -> None:
+    def leave(name: str, module: nn.Module, out: Any) -> None:
         running.pop()
+        seen.gives.pop(name, None)
         if layout := _layout(module, out):
             latest[out.ndim] = layout
+        if isinstance(out, Tensor) and (last := latest.get(out.ndim)) and out.shape[last[1]] == last[0]:
+            seen.gives[name] = last[1]
 
     for name, module in model.named_modules():
         module.register_forward_pre_hook(lambda module, inputs, name=name: enter(name, module, inputs))
-        module.register_forward_hook(lambda module, _, out: leave(module, out))
-    with _Functions(seen, running):
+        module.register_forward_hook(lambda module, _, out, name=name: leave(name, module, out))
+    with _Operators(), _Functions(seen, running):  # type: ignore[no-untyped-call]
         call(model, example_of(model, example))
     return seen

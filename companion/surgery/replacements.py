@@ -43,12 +43,16 @@ class Replaced:
         By the name of a module, what stands there now.
     left : dict
         By the name of a module, why an activation stays there.
+    unreached : list of str
+        The names of modules that were replaced though the example does not reach them: their parameters have no
+        gradient where nothing else reaches them either.
     parameters : (int, int)
         How many the network had before, and has now.
     """
 
     new: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    unreached: list[str] = field(default_factory=list)
     parameters: tuple[int, int] = (0, 0)
     _was: dict[str, str] = field(default_factory=dict, repr=False)
     _undo: list[Callable[[nn.Module], None]] = field(default_factory=list, repr=False, compare=False)
@@ -57,8 +61,9 @@ class Replaced:
         """Return a line for all activations that are alike, one for all that stay for one reason, and the cost."""
         new = {name: f"{self._was[name]} → {what}" for name, what in self.new.items()}
         left = {name: f"stays, {why}" for name, why in self.left.items()}
+        unreached = dict.fromkeys(self.unreached, "replaced, though the example does not reach it")
         before, now = self.parameters
-        return "\n".join([*alike(new), *alike(left), f"parameters: {before:,} → {now:,}"])
+        return "\n".join([*alike(new), *alike(left), *alike(unreached), f"parameters: {before:,} → {now:,}"])
 
 
 def replace_activations(
@@ -87,8 +92,9 @@ def replace_activations(
         share as before. One that it calls several times gets one, unless it wants channels and they differ.
     example : Tensor, sequence of int, tuple or mapping, optional
         An input, the shape of one example without the batch, such as (C, H, W), or all arguments. The network runs once
-        on tensors of these shapes that hold no numbers. Only ``channels`` needs it; with it, the report knows all
-        functions that are called.
+        on tensors of these shapes that hold no numbers. Only ``channels`` needs it; with it, the report knows all of
+        torch's functions that are called, ``clamp`` at 0 and those in scripted functions among them; but not what is
+        written as arithmetic, such as ``x * (x > 0)``.
     where : str or callable, optional
         Which modules may be replaced: a pattern of names, such as ``"layer4.*"``, or a function of a name and a module.
     strict : bool
@@ -124,7 +130,8 @@ def replace_activations(
     A call of a function is found where torch.fx can write down what its module does, with the modules inside as they
     are. That module is of a subclass then, whose ``forward`` is what torch.fx wrote: settings that it reads, such as
     whether to use checkpoints, are built in as they are, and other methods still call the functions. Where it cannot,
-    because the module decides by its input, has optional arguments or changes itself, the report says so.
+    because the module decides by its input or by a mode of torch's such as autocast, has optional arguments or changes
+    itself, the report says so.
 
     Hooks of a module go over to what takes its place, unless the module stays there as ``old``; they see what the new
     one is given and gives, and one that takes several places has the hooks of all. With `inplace` the handle of such a
@@ -180,7 +187,8 @@ def replace_activations(
     except BaseException:
         _undo(target, report)
         raise
-    made = Replaced(report.new, report.left, (before, parameters(new)), report._was, report._undo)
+    numbers = before, parameters(new)
+    made = Replaced(report.new, report.left, report.unreached, numbers, report._was, report._undo)
     vars(new)["replaced"] = made
     return new
 
@@ -358,6 +366,8 @@ def _replace(model: nn.Module, rules: Rules, seen: Seen, report: Replaced, parte
         if (number := standing[original]) > 1:
             was += f", {number} places of one object" + (", still one" if original in shared else "")
         report.new[name], report._was[name] = repr(new), was
+        if seen.reached and first[module] not in seen.reached:
+            report.unreached.append(name)
         if name:
             report._undo.append(functools.partial(put_back, name=name, old=module))
             put(model, name, new)

@@ -8,6 +8,7 @@ import pickle
 import random
 from collections.abc import Callable
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 import torch
@@ -510,6 +511,30 @@ def test_what_does_something_else_in_training_is_converted_for_evaluation_alone(
     assert converted(x).shape == model(x).shape
     with pytest.raises(RuntimeError, match="training: got True, allowed is False"):
         converted.train()(x)
+
+
+ASKING = {
+    "gradients": (torch.is_grad_enabled, torch.no_grad),
+    "inference mode": (torch.is_inference_mode_enabled, torch.inference_mode),
+    "autocast on CPUs": (lambda: torch.is_autocast_enabled("cpu"), lambda: torch.autocast("cpu")),
+    "torch.distributed": (
+        lambda: torch.distributed.is_initialized(),
+        lambda: mock.patch.object(torch.distributed, "is_initialized", return_value=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+@pytest.mark.parametrize("convert", [to_dac, lambda model: to_multibias(model, 2)])
+def test_a_mode_of_torchs_that_decides_is_built_in_and_the_other_one_refused(convert, name: str) -> None:
+    asks, otherwise = ASKING[name]
+    model, x, was = Calling(lambda x, _: x * (3.0 if asks() else 2.0)), torch.randn(3, 8), asks()
+    converted = convert(model)
+    assert f"allowed is only {name} = {was}, which is built in" in str(converted.converted)
+    assert set(converted.converted.limits) == {name}
+    assert converted(x).shape == model(x).shape
+    with otherwise(), pytest.raises(RuntimeError, match=f"{name}: got {not was}, allowed is {was}"):
+        converted(x)
 
 
 class Optional(nn.Module):

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from companion import ARR
 from companion.functional import arr_loss
@@ -227,3 +228,16 @@ def test_all_ranks_have_the_means_of_one_process_with_their_batches_in_order(tmp
     assert torch.equal(seen[0], alone.seen)
     # the mean over all samples is that of the ranks' means, weighted by their sizes
     torch.testing.assert_close(sum(n * part for n, part in zip(SIZES, losses, strict=True)) / sum(SIZES), whole)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_inside_of_a_checkpoint_it_does_not_move_twice_but_raises(reentrant: bool) -> None:
+    arr, (x, target) = ARR(CLASSES, DIM), batch()
+    x.requires_grad_()
+    loss = checkpoint(lambda x: arr(x.relu(), target), x, use_reentrant=reentrant)
+    mean = arr.mean.clone()
+    with pytest.raises(RuntimeError, match=r"called during backward, .* where the means would move twice"):
+        loss.backward()
+    assert torch.equal(arr.mean, mean)
+    checkpoint(lambda x: arr.eval()(x.relu(), target), x, use_reentrant=reentrant).backward()
+    assert x.grad is not None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from companion import AGLU, ARR, attach_arr, detach_arr, replace_activations
 from companion.study.models.vit import VisionTransformer
@@ -77,6 +79,78 @@ def test_maps_are_averaged_over_their_pixels() -> None:
     model(x)
     arr.loss(torch.tensor([1]))
     torch.testing.assert_close(arr.means()["1"][1], model[:2](x).mean((0, 2, 3)))
+    assert "mean over 4 × 4 places: 1" in repr(arr)
+
+
+@pytest.mark.parametrize(
+    ("model", "layer", "shape", "dims"),
+    [
+        (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU()), "1", (3, 9), 2),
+        (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4)), "0", (3, 9), 2),
+        (lambda: nn.Sequential(nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU())), "0", (3, 9), 2),
+        (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.AdaptiveAvgPool1d(1), nn.PReLU()), "2", (3, 9), 2),
+        (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU()), "1", (9, 3), 1),
+        (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), Turned(), nn.Linear(4, 4), nn.ReLU()), "3", (3, 9), 1),
+        (lambda: nn.Sequential(nn.Conv3d(1, 4, 2), nn.ReLU()), "1", (1, 3, 3, 3), (2, 3, 4)),
+    ],
+)
+def test_responses_are_averaged_over_everything_but_the_units(model, layer, shape, dims) -> None:
+    model, out = model(), list[Tensor]()
+    arr = attach_arr(model, layer, 2, shape)
+    model.get_submodule(layer).register_forward_hook(lambda *args: out.append(args[2]))
+    model(torch.randn(1, *shape))
+    arr.loss(torch.tensor([1]))
+    torch.testing.assert_close(arr.means()[layer][1], out[0].mean(dims)[0])
+
+
+class Turned(nn.Module):
+    """(N, C, L) → (N, L, C)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2)
+
+
+class Sequences(nn.Module):
+    """Its activation sees (L, N, d), or rows (N · L, d)."""
+
+    def __init__(self, rows: bool) -> None:
+        super().__init__()
+        self.rows, self.a, self.act, self.b = rows, nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.rows:
+            return self.b(self.act(self.a(x.flatten(0, 1)))).unflatten(0, x.shape[:2]).mean(1)
+        return self.b(self.act(self.a(x.transpose(0, 1)))).mean(0)
+
+
+@pytest.mark.parametrize("example", [(6, 8), torch.zeros(6, 6, 8)])
+@pytest.mark.parametrize("rows", [False, True])
+def test_what_gives_no_response_for_each_example_is_refused_but_for_a_function_that_makes_one(rows, example) -> None:
+    model = Sequences(rows)
+    with pytest.raises(ValueError, match=r"'act' gives .* responses where the number of examples is (1|6|7), allowed"):
+        attach_arr(model, "act", 3, example)
+    length = example[-2] if isinstance(example, tuple) else example.shape[1]
+    response = (lambda x: x.unflatten(0, (-1, length))) if rows else lambda x: x.mean(0)
+    assert attach_arr(model, "act", 3, example, response=response).widths == {"act": 16}
+
+
+def test_logits_say_how_many_examples_there_are() -> None:
+    class Pooled(nn.Module):
+        """Of points (P, 8) that belong to two sets, as networks on graphs see them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.act = nn.Linear(8, 4), nn.ReLU()
+            self.b, self.after, self.c = nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor, of: Tensor) -> Tensor:
+            x = self.act(self.a(x))
+            return self.c(self.after(self.b(x.new_zeros(2, 4).index_add(0, of, x))))
+
+    example = (torch.randn(5, 8), torch.tensor([0, 0, 1, 1, 1]))
+    assert attach_arr(Pooled(), "after", 3, example).widths == {"after": 4}
+    with pytest.raises(ValueError, match=r"'act' gives .* makes 5 responses where the number of examples is 2"):
+        attach_arr(Pooled(), "act", 3, example)
 
 
 class ChannelsLast(nn.Module):
@@ -170,6 +244,7 @@ def test_a_detached_network_is_as_it_was() -> None:
         assert detach_arr(network_) is network_
         assert list(network_.state_dict()) == names
         assert not network_[1]._forward_hooks
+        assert not network_._forward_pre_hooks
     with pytest.raises(ValueError, match="allowed is one that attach_arr has changed"):
         detach_arr(model)
 
@@ -203,6 +278,80 @@ def test_evaluation_records_nothing_and_each_pass_is_asked_once() -> None:
     arr.loss(target)
     with pytest.raises(RuntimeError):
         arr.loss(target)
+
+
+class Dropping(nn.Module):
+    """It may leave a layer out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.act, self.b, self.drop = nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 3), False
+        self.first = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return self.b(x if self.drop else self.act(self.a(x)))
+
+
+def test_a_response_of_an_earlier_pass_is_none_of_this_one_and_a_layer_that_did_not_run_is_named() -> None:
+    model, (x, target) = Dropping(), data()
+    arr = attach_arr(model, ["first", "act"], 3, (8,))
+    model(x)
+    model.drop = True
+    model(x)
+    with pytest.raises(RuntimeError, match="'act', which did not run in the last forward pass, as 'first' did;"):
+        arr.loss(target)
+    model.drop = False
+    model(x)
+    assert arr.loss(target).isfinite()
+
+
+def test_what_a_checkpoint_computes_again_is_no_response() -> None:
+    model, (x, target) = network(), data()
+    arr = attach_arr(model, "1", 3, (8,))
+    logits = checkpoint(model, x, use_reentrant=False)
+    (F.cross_entropy(logits, target) + arr.loss(target)).backward()
+    with pytest.raises(RuntimeError, match="one call after each forward pass"):
+        arr.loss(target)
+
+
+class Checkpointed(nn.Module):
+    """A body that runs in a checkpoint, or without gradients."""
+
+    def __init__(self, run: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.run, self.body, self.head = run, nn.Sequential(nn.Linear(8, 16), nn.GELU()), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.run(self.body, x))
+        return out
+
+
+def reentrant(body: nn.Module, x: Tensor) -> Tensor:
+    return checkpoint(body, x.requires_grad_(), use_reentrant=True)
+
+
+def test_what_would_train_nothing_is_refused_and_what_need_not_train_is_not() -> None:
+    x, target = data()
+    model = Checkpointed(reentrant)
+    arr = attach_arr(model, "body.1", 3, (8,))
+    model(x.clone())
+    with pytest.raises(RuntimeError, match=r"of 'body\.1' without a gradient.* checkpoints with use_reentrant=False"):
+        arr.loss(target)
+    model.run = lambda body, x: checkpoint(body, x, use_reentrant=False)
+    model(x)
+    arr.loss(target).backward()
+    assert model.body[0].weight.grad.any()
+    model.run = lambda body, x: (torch.no_grad()(body)(x), body(x))[1]  # the last run counts
+    model(x)
+    assert arr.loss(target).requires_grad
+    with torch.no_grad():
+        model(x)
+    assert arr.loss(target).isfinite()
+    model.run = torch.no_grad()(lambda body, x: body(x))
+    model.body.requires_grad_(False)
+    model(x)
+    assert not arr.loss(target).requires_grad
 
 
 @pytest.mark.parametrize(

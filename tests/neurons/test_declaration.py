@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import re
 
 import pytest
 import torch
@@ -31,6 +32,12 @@ def test_every_room_declares_its_neurons_and_no_name_is_there_twice() -> None:
 
 def test_the_docstring_of_rethink_names_every_neuron() -> None:
     assert [name for name in declared() if f'"{name}"' not in str(companion.rethink.__doc__)] == []
+
+
+def test_the_help_of_the_package_names_every_neuron_on_one_page() -> None:
+    lines = str(companion.__doc__).splitlines()
+    assert [name for name in declared() if not re.search(rf"\b{name}\b", "\n".join(lines))] == []
+    assert len(lines) <= 60
 
 
 def put_in(neuron: Neuron) -> nn.Module:

@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import create_selective_checkpoint_contexts as selective
 
 from companion import functional
 from companion.operators import differentiable
@@ -177,6 +179,18 @@ def test_what_is_traced_is_written_down_whole(name: str, function: Callable[[Ten
     graph = make_fx(function)(z)
     torch.manual_seed(0)
     torch.testing.assert_close(graph(z + 1), expected, rtol=1e-4, atol=1e-5)
+
+
+@together("name, function", OPERATORS.items(), of=lambda case: case[0])
+def test_a_checkpoint_may_keep_products_of_matrices(name: str, function: Callable[[Tensor], Tensor]) -> None:
+    kept = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default]
+    found = []
+    for run in (function, partial(checkpoint, function, use_reentrant=False, context_fn=partial(selective, kept))):
+        torch.manual_seed(0)
+        leaf = z.clone().requires_grad_()
+        run(leaf).square().sum().backward()
+        found.append(leaf.grad)
+    torch.testing.assert_close(*found)
 
 
 @together("name, function", OPERATORS.items(), of=lambda case: case[0])

@@ -449,6 +449,16 @@ class Asking(nn.Module):
         return F.relu(x) if torch.is_tensor(x) else x[0]
 
 
+class AskingForGradients(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x) if torch.is_grad_enabled() else x.relu() * 3
+
+
+class AskingForAutocast(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x) / 8 if torch.is_autocast_enabled("cpu") else F.relu(x)
+
+
 class Averaging(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -509,6 +519,8 @@ def test_a_function_behind_a_name_of_the_class_is_replaced_where_it_is_called() 
         (Decorated, "its forward is decorated"),
         (Inside, "its forward uses autocast"),
         (Asking, "its forward depends on the kind of its arguments"),
+        (AskingForGradients, "it decides by a mode of torch's"),
+        (AskingForAutocast, "it decides by a mode of torch's"),
         (Averaging, "it changes its mean"),
         (Remembering, "it changes its last, all"),
         (Named, "it would become a dict: OrderedDict"),

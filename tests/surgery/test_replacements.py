@@ -294,6 +294,43 @@ def test_an_example_may_be_a_tensor_and_what_is_left_is_said_with_the_reason() -
     ]
 
 
+@torch.jit.script
+def scripted(x: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x)
+
+
+class Ending(nn.Module):
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.layer, self.act, self.function = nn.Linear(6, 6), nn.GELU(), function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self.act(self.layer(x)), self.layer.weight.clamp(min=0))
+
+
+@together(
+    "function, said",
+    [
+        (lambda x, w: scripted(x), {"": "gelu is called as a function"}),
+        (lambda x, w: torch.ops.aten.gelu(x), {"": "gelu is called as a function"}),
+        (lambda x, w: torch.ops.aten.silu.default(x), {"": "silu is called as a function"}),
+        (lambda x, w: x.clamp_min(0), {"": "clamp_min is called as a function"}),
+        (lambda x, w: torch.clamp(x, min=0.0), {"": "clamp is called as a function"}),
+        (lambda x, w: x.clamp(0, 1) + x.clamp(min=1e-6) + x.long().clamp(min=0), {}),
+    ],
+)
+def test_activations_are_known_by_what_is_called_in_the_end(function, said) -> None:
+    new = replace_activations(Ending(function), {"gelu": "aglu"}, example=(6,))
+    assert new.replaced.left == said
+
+
+def test_what_is_replaced_and_not_reached_is_said() -> None:
+    new = replace_activations(Tokens(), {"gelu": "aglu"}, example=torch.zeros(1, 7, dtype=torch.long))
+    assert new.replaced.unreached == ["unused"]
+    assert "replaced, though the example does not reach it: unused" in str(new.replaced).splitlines()
+    assert not replace_activations(Tokens(), {"gelu": "aglu"}).replaced.unreached
+
+
 class CalledTwice(nn.Module):
     """One activation with one name, between layers."""
 
