@@ -2,8 +2,10 @@ import pytest
 import torch
 
 from companion.study.experiments import Job, get
+from companion.study.results import load
 from companion.study.together import conv_tail, experiments
 from companion.study.together.neurons import NEURONS
+from companion.study.together.power import seeds_needed
 from companion.study.training import balanced_softmax
 from tests.study.experiments.committed import committed, runs
 
@@ -54,6 +56,15 @@ def test_the_presets_are_the_convolutional_arenas_with_what_is_said_to_be_differ
                 "full": {"competitors", "epochs", "tuning", "seeds"},
             }[preset]
         )
+
+
+def test_its_seeds_find_what_matters_among_six_neurons_by_the_spread_of_the_pilot():
+    pilot, laptop = load("together-conv-tail", "pilot"), get("together-conv-tail").presets["laptop"]
+    found = {(row["loss"], row["neuron"], row["seed"]): row["accuracy"] for row in pilot["rows"]}
+    for loss in conv_tail.LOSSES:
+        differences = [found[loss, "relu", seed] - found[loss, "gelu", seed] for seed in pilot["seeds"]]
+        asked = seeds_needed(differences, len(laptop["competitors"]) - 1, conv_tail.SMALLEST_DIFFERENCE)
+        assert asked <= laptop["seeds"]
 
 
 def test_the_rarest_class_has_a_hundredth_and_the_test_all_alike():
