@@ -109,7 +109,8 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
     with_tail = on_photographs(claimed, imbalance, {"few_accuracy": "accuracy_rare"}.get(measure, "accuracy"))
     judged = [each.outcome for each in (*effects, *level, *others, *with_tail)]
     on = "the rare classes of digits" if measure == "few_accuracy" else "digits"
-    at = f" at imbalance {imbalance:g}" if len(gains) > 2 else ""
+    many = len(gains) > 2
+    at = f" at imbalance {imbalance:g}" * (many and not with_tail)
     clear = f"{judged.count('for')} of {len(judged)} clearly above zero, {judged.count('against')} below"
     failed = Counter(
         name
@@ -120,12 +121,13 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
     counts = "".join(f" ({name} failed {count}×)" for name, count in failed.items())
     counts += f": {clear}"
     alike = enumerated([f"{each.shown.mean:+.1f}" for each in level]) if met else listed(level)
-    also = f"; in the arenas {listed(others)} %" if met else f" for all{counts if len(gains) > 2 else ''}"
+    also = f"; in the arenas {listed(others)} %" if met else f" for all{counts if many and not with_tail else ''}"
     if with_tail:
-        also += f"; on photographs by {listed(with_tail)} %"
+        also += f", on photographs by {listed(with_tail)} %" + f": {clear}" * many
+    raises = " (negative: raises)" * (not with_tail)
     whose = f"{enumerated([*gains])}'s" if len(gains) <= 2 else f"its {len(gains)} rivals'"
     return tuned.judge(
-        f"On {on}{at} AGLU lowers {whose} errors (negative: raises) by {listed(effects)} % at tuned rates, "
+        f"On {on}{at} AGLU lowers {whose} errors{raises} by {listed(effects)} % at tuned rates, "
         f"{alike} % at {ALIKE:g}{also}.",
         judged,
         power=powered(effects, "% of the errors"),
