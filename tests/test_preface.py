@@ -305,15 +305,17 @@ def test_a_sharper_silu_is_ahead_in_the_two_transformers() -> None:
 
 
 @says(
-    "- **Where classes are rare, change the loss first.**",
-    "In our convolutions balanced softmax is worth 10.0 points with GELU, and no neuron of those that we ran there "
-    "gains as much as one ({doc}`together/rare-classes`).",
+    "- **Where classes are rare in training and count alike in use, change the loss first.**",
+    "In our convolutions balanced softmax is worth 10.0 points with GELU (the most frequent classes lose), and no "
+    "neuron of those that we ran there gains as much as one ({doc}`together/rare-classes`).",
 )
 def test_the_loss_matters_more_than_the_neuron_where_classes_are_rare() -> None:
     tail = rows("together-conv-tail")
     of_gelu = [{**row, "neuron": row["loss"]} for row in tail if row["neuron"] == "gelu"]
     [gain] = figures.Column("", of_gelu, reference="cross-entropy").comparisons().values()
     assert re.findall(r"worth ([\d.]+) points with GELU", FOUND) == [f"{100 * gain.difference.mean:.1f}"]
+    [lost] = figures.Column("", of_gelu, "accuracy_frequent", reference="cross-entropy").comparisons().values()
+    assert lost.sign() == -1
     for loss in ("cross-entropy", "balanced softmax"):
         column = figures.Column("", [row for row in tail if row["loss"] == loss])
         assert max(each.difference.mean for each in column.comparisons().values()) < 0.01
