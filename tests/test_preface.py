@@ -86,6 +86,7 @@ def page(name: str) -> str:
 def test_the_curve_was_nowhere_clearly_ahead() -> None:
     assert status("apa-d-lambda") == "does not hold"
     assert "the sign opposite" in verdict("apa-d-lambda").evidence
+    assert status("apa-aglu-rivals") == "not seen"
     digits = rows("apa-digits")
     for imbalance in {row["imbalance"] for row in digits}:
         of = [row for row in digits if row["imbalance"] == imbalance]

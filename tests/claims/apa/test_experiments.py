@@ -24,7 +24,8 @@ from typing import Any
 
 from companion.study import results
 from companion.study.analysis import Comparison, compare, family
-from companion.study.together import conv_tail, mlp, power
+from companion.study.together import mlp, power
+from companion.study.together.conv_tail import LOSSES
 from tests.claims import arena
 from tests.claims.apa.facts import aglu, detail, grid, matters, series
 from tests.claims.form import (
@@ -69,14 +70,21 @@ Gains = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def on_photographs(claimed: Mapping[str, float], imbalance: float, measure: str) -> list[Effect]:
-    """AGLU with others in convolutions on photographs with a long tail, with each loss."""
-    run, effects = run_of("together-conv-tail"), []
-    for loss in conv_tail.LOSSES if run else ():
-        of = [row for row in where(run.rows, imbalance=imbalance, loss=loss) if row["neuron"] in {*claimed, "aglu"}]
-        for each in compare(of, factor="neuron", reference="aglu", measure=measure) if of else ():
-            errors = 1 - mean(series(where(of, neuron=each.key), lambda row: row[measure]))
-            effects.append(effect(each, claimed[each.key], sign=-1, scale=100 / errors))
-    return effects
+    """AGLU with others in convolutions on photographs with a long tail, corrected for all rivals and both losses."""
+    run = run_of("together-conv-tail")
+    of = where(run.rows, imbalance=imbalance) if run else []
+
+    def reached(loss: str, neuron: str) -> dict[int, float]:
+        return series(where(of, loss=loss, neuron=neuron), lambda row: row[measure])
+
+    met = {row["neuron"] for row in of}
+    pairs = {
+        (loss, name): (reached(loss, "aglu"), reached(loss, name)) for loss in LOSSES for name in claimed if name in met
+    }
+    return [
+        effect(each, claimed[each.key[1]], scale=100 / (1 - mean(reached(*each.key))))
+        for each in (family(pairs) if pairs else ())
+    ]
 
 
 def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) -> Verdict:
