@@ -1,4 +1,4 @@
-"""The page on which neuron to use: its first table says what the rule says, and its list speaks of every neuron."""
+"""The page on which neuron to use: its first table says what the rule says, and its second one has them all."""
 
 import re
 
@@ -6,6 +6,7 @@ import nbformat
 
 from book._tools.places import ROOT
 from companion.study.together.disturbed import advised
+from companion.study.together.figures import LABELS
 
 PAGE = nbformat.read(ROOT / "book" / "together" / "which-neuron.ipynb", as_version=4)
 TEXT = "\n".join(cell.source for cell in PAGE.cells if cell.cell_type == "markdown")
@@ -66,7 +67,10 @@ def test_the_first_table_says_what_the_rule_says() -> None:
         assert ("**GELU**" in take) == (not words["use it"])
 
 
-def test_the_list_speaks_of_every_neuron() -> None:
-    after = TEXT[TEXT.index("## Neuron by neuron") :]
-    listed = after[: after.index("(learned-curves)=")]
-    assert neurons(listed) == advised().keys()
+def test_the_table_by_neuron_has_a_line_for_each() -> None:
+    printed = [
+        out.data.get("text/markdown", "") for cell in PAGE.cells for out in cell.get("outputs", ()) if "data" in out
+    ]
+    (table,) = [text for text in printed if text.startswith("| neuron | convolutions")]
+    lines = [line.strip("| ").split(" | ")[0] for line in table.splitlines()[2:]]
+    assert lines == [LABELS[name] for name in advised()]
