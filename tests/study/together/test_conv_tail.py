@@ -53,6 +53,7 @@ def test_the_presets_are_the_convolutional_arenas_with_what_is_said_to_be_differ
                 "smoke": {"competitors", "learning_rates", "train_size"},
                 "pilot": {"epochs", "tuning"},
                 "laptop": {"competitors", "epochs", "tuning", "seeds"},
+                "rates": {"learning_rates", "epochs", "tuning", "seeds"},
                 "full": {"competitors", "epochs", "tuning", "seeds"},
             }[preset]
         )
