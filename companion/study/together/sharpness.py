@@ -17,7 +17,10 @@ which gradients are clipped is of all weights together, and so does depend on it
 thus has a sharper beginning, four times the relative step before the curve, and a quarter of it behind. In "folded"
 SiLU begins as :math:`z\,\sigma(4z)` and keeps SiLU's steps. In "steps" three begin as SiLU: one has both of the steps
 of :math:`z\,\sigma(4z)`, one that before the curve alone, one that behind it alone. Steps are steps at a learning rate,
-so in "one-rate" the three run at that of all other curves.
+so in "one-rate" the three run at that of all other curves. Beginning and steps together are two different things, as
+they are counted: an absolute step that stays is another relative one. So "relu" asks what misfitting steps cost alone.
+ReLU with weights four times as large before it and a quarter behind it, or the other way round, is the same function at
+the same bend, and only the steps no longer fit the weights.
 
 What curves are given is measured as ``spread``, the root of its mean square, one number a block, before training
 (``spread_start``) and after it, on images of the test.
@@ -125,6 +128,12 @@ NEURONS: dict[str, Neuron] = {
     "silu_both": _sharp(_WIDE, 1.0, "SiLU at first, both steps of z·σ(4z)"),
     "silu_before": _sharp(_WIDE, _WIDE, "SiLU at first, the step of z·σ(4z) before the curve"),
     "silu_behind": _sharp(1.0, 1 / _WIDE, "SiLU at first, the step of z·σ(4z) behind the curve"),
+    "relu_folded": neurons.composed(
+        "relu", f"ReLU, weights before it begin {_WIDE:g} times as large, behind it 1/{_WIDE:g}"
+    ),
+    "relu_both": neurons.composed(
+        "relu", f"ReLU, weights before it begin 1/{_WIDE:g} times as large, behind it {_WIDE:g}"
+    ),
 }
 """By the name that settings and rows have."""
 
@@ -134,6 +143,8 @@ _BEGIN = {
     "silu_both": (1 / _WIDE, _WIDE),
     "silu_before": (1 / _WIDE, 1.0),
     "silu_behind": (1.0, _WIDE),
+    "relu_folded": (_WIDE, 1 / _WIDE),
+    "relu_both": (1 / _WIDE, _WIDE),
 }
 """How many times as large as usual weights begin before the curve, and behind it."""
 
@@ -234,6 +245,13 @@ EXPERIMENT = Experiment(
             "learning_rates": [0.001],
             "tuning_seeds": [],
             "competitors": ["silu_both", "silu_before", "silu_behind"],
+        },
+        "relu": {
+            **vit.EXPERIMENT.presets["laptop"],
+            "seeds": 8,
+            "learning_rates": [0.001],
+            "tuning_seeds": [],
+            "competitors": ["relu_folded", "relu_both"],
         },
         "text": {**gpt.EXPERIMENT.presets["laptop"], "seeds": 12, "competitors": ["sharp_4", "sharp_16"]},
     },

@@ -59,8 +59,9 @@ def test_all_that_is_another_is_the_size_of_the_weights_before_the_curve():
     images, curve = torch.rand(4, *SHAPE), network("sharp_4").eval()
     torch.testing.assert_close(network("silu_folded").eval()(images), curve(images), rtol=1e-4, atol=1e-6)
     assert not torch.allclose(network("silu").eval()(images), curve(images), rtol=1e-4, atol=1e-6)
-    for name in ("silu_both", "silu_before", "silu_behind"):
-        torch.testing.assert_close(network(name).eval()(images), network("silu").eval()(images), rtol=1e-4, atol=1e-6)
+    for name in ("silu_both", "silu_before", "silu_behind", "relu_folded", "relu_both"):
+        plain = network(name.partition("_")[0]).eval()
+        torch.testing.assert_close(network(name).eval()(images), plain(images), rtol=1e-4, atol=1e-6)
     plain = vit.build("gelu", nn.Identity(), SHAPE, CLASSES, get("together-vit").settings("laptop"), 256)
     assert sum(p.numel() for p in plain.parameters()) == sum(p.numel() for p in network("sharp_4").parameters())
 
@@ -102,6 +103,14 @@ def test_a_steeper_curve_is_silu_with_another_beginning_and_other_steps():
         found = trained(around(before, behind, curve))
         torch.testing.assert_close(found, trained(around(1, 1, nn.SiLU()), *steps), rtol=1e-9, atol=1e-9)
         assert (found - plain).abs().max() > 0.05
+    # ReLU's are the same function, and differ in the steps
+    plain = trained(around(1, 1, nn.ReLU()))
+    for before, behind in ((4, 0.25), (0.25, 4)):
+        found = trained(around(before, behind, nn.ReLU()))
+        torch.testing.assert_close(
+            found, trained(around(1, 1, nn.ReLU()), 1 / before, 1 / behind), rtol=1e-9, atol=1e-9
+        )
+        assert (found - plain).abs().max() > 0.05
 
 
 def test_a_curve_is_given_at_first_what_the_page_says():
@@ -114,19 +123,23 @@ def test_a_curve_is_given_at_first_what_the_page_says():
 
 @pytest.mark.parametrize(
     ("preset", "arena"),
-    [*((name, "together-vit") for name in ("images", "folded", "steps", "one-rate")), ("text", "together-gpt")],
+    [*((name, "together-vit") for name in ("images", "folded", "steps", "one-rate", "relu")), ("text", "together-gpt")],
 )
 def test_all_else_is_the_arenas(preset, arena):
     settings, laptop = get("together-sharpness").presets[preset], get(arena).presets["laptop"]
     other = {key for key in settings.keys() | laptop.keys() if settings.get(key) != laptop.get(key)}
-    assert other == {"seeds", "competitors"} | ({"learning_rates", "tuning_seeds"} if preset == "one-rate" else set())
+    untuned = {"learning_rates", "tuning_seeds"} if preset in ("one-rate", "relu") else set()
+    assert other == {"seeds", "competitors"} | untuned
     assert settings["seeds"] <= laptop["seeds"]
 
 
 def test_where_one_rate_is_given_it_is_that_which_all_others_chose():
     results = [load("together-sharpness", name) for name in ("images", "folded")]
     chosen = {row["learning_rate"] for result in results for row in result["chosen"]}
-    assert [*chosen] == get("together-sharpness").presets["one-rate"]["learning_rates"]
+    for preset in ("one-rate", "relu"):
+        assert [*chosen] == get("together-sharpness").presets[preset]["learning_rates"]
+    arena = {row["learning_rate"] for row in load("together-vit")["rows"] if row["neuron"] == "relu"}
+    assert arena == chosen
 
 
 def test_on_text_it_is_the_arenas_network_around_another_curve():
