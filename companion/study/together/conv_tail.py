@@ -11,7 +11,7 @@ call a frequent class's image rare.
 
 Each pair of a neuron and a loss has its own learning rate, from one grid for all. "frequent" and "rare" are the three
 tenths of the classes with the most and the fewest images (`companion.study.datasets.frequent_and_rare`). Where some
-neurons chose another rate than GELU, "rates" has GELU at theirs.
+neurons chose another rate than GELU, "rates" has GELU at theirs, and "same-rate" them at GELU's.
 
 *Cost* of "laptop" on one core: a training takes two minutes with GELU and up to three with the others; all of it,
 tuning and five seeds, three hours.
@@ -112,6 +112,8 @@ EXPERIMENT = Experiment(
         "laptop": _LAPTOP,
         # GELU at the rate that RAA and DNRT chose
         "rates": {**_LAPTOP, "learning_rates": [0.1], "tuning_seeds": [], "competitors": ["gelu"]},
+        # and these two at GELU's
+        "same-rate": {**_LAPTOP, "learning_rates": [0.3], "tuning_seeds": [], "competitors": ["raa", "dnrt"]},
         "full": _tail(conv._FULL, epochs=20, tuning={"epochs": 6, "validation": 0.1}, seeds=10),
     },
     cases=_cases,

@@ -44,7 +44,7 @@ def test_network_and_recipe_are_those_of_the_convolutional_arena(neuron):
 
 def test_the_presets_are_the_convolutional_arenas_with_what_is_said_to_be_different():
     for preset, own in get("together-conv-tail").presets.items():
-        other = get("together-conv").presets[preset]
+        other = get("together-conv").presets["rates" if preset == "same-rate" else preset]
         assert set(other) - set(own) == {"label_smoothing", "measured"}
         changed = {key for key in own if own[key] != other.get(key)}
         assert (
@@ -54,6 +54,7 @@ def test_the_presets_are_the_convolutional_arenas_with_what_is_said_to_be_differ
                 "pilot": {"epochs", "tuning"},
                 "laptop": {"competitors", "epochs", "tuning", "seeds"},
                 "rates": {"learning_rates", "epochs", "tuning", "seeds"},
+                "same-rate": {"competitors", "epochs", "tuning", "seeds"},
                 "full": {"competitors", "epochs", "tuning", "seeds"},
             }[preset]
         )
@@ -66,6 +67,16 @@ def test_its_seeds_find_what_matters_among_six_neurons_by_the_spread_of_the_pilo
         differences = [found[loss, "relu", seed] - found[loss, "gelu", seed] for seed in pilot["seeds"]]
         asked = seeds_needed(differences, len(laptop["competitors"]) - 1, conv_tail.SMALLEST_DIFFERENCE)
         assert asked <= laptop["seeds"]
+
+
+def test_who_chose_another_rate_than_gelu_met_it_at_both():
+    chosen = {(row["loss"], row["neuron"]): row["learning_rate"] for row in load("together-conv-tail")["chosen"]}
+    of_gelu = {chosen[loss, "gelu"] for loss in conv_tail.LOSSES}
+    slower = {neuron for (_, neuron), rate in chosen.items() if rate not in of_gelu}
+    presets = get("together-conv-tail").presets
+    assert {*presets["same-rate"]["competitors"]} == slower
+    assert {*presets["same-rate"]["learning_rates"]} == of_gelu
+    assert {rate for (_, neuron), rate in chosen.items() if neuron in slower} == {*presets["rates"]["learning_rates"]}
 
 
 def test_the_rarest_class_has_a_hundredth_and_the_test_all_alike():
