@@ -172,6 +172,14 @@ register(
             "full": _FULL,
             # GELU at the rate that RAA chose: how much of what RAA loses is the rate's?
             "rates": {**_LAPTOP, "learning_rates": [0.3], "tuning_seeds": [], "competitors": ["gelu"]},
+            # and what RAA and DNRT have at GELU's
+            "same-rate": {
+                **_LAPTOP,
+                "learning_rates": [1.0],
+                "tuning_seeds": [],
+                "seeds": 5,
+                "competitors": ["raa", "dnrt"],
+            },
         },
         cases=_cases,
         validate=partial(validation_accuracy, fit),

@@ -44,7 +44,7 @@ def test_network_and_recipe_are_those_of_the_convolutional_arena(neuron):
 
 def test_the_presets_are_the_convolutional_arenas_with_what_is_said_to_be_different():
     for preset, own in get("together-conv-tail").presets.items():
-        other = get("together-conv").presets["rates" if preset == "same-rate" else preset]
+        other = get("together-conv").presets[preset]
         assert set(other) - set(own) == {"label_smoothing", "measured"}
         changed = {key for key in own if own[key] != other.get(key)}
         assert (
@@ -54,7 +54,7 @@ def test_the_presets_are_the_convolutional_arenas_with_what_is_said_to_be_differ
                 "pilot": {"epochs", "tuning"},
                 "laptop": {"competitors", "epochs", "tuning", "seeds"},
                 "rates": {"learning_rates", "epochs", "tuning", "seeds"},
-                "same-rate": {"competitors", "epochs", "tuning", "seeds"},
+                "same-rate": {"learning_rates", "epochs", "tuning"},
                 "full": {"competitors", "epochs", "tuning", "seeds"},
             }[preset]
         )
