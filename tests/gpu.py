@@ -26,6 +26,7 @@ LIMIT = 2 * 3600.0
 #: Kernels that are computed by plain torch, because they did not prove themselves, are no success.
 PROOF = """
 import companion
+from companion.operators import operators
 from companion.proofs import verdicts
 companion.warmup()
 place = verdicts.place_of(verdicts.torch.device("cuda"))

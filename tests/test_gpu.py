@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import companion
+from companion.operators import operators
+from companion.proofs import verdicts
 from companion.study.experiments import get, provenance
 from tests import gpu, lanes
 from tests.lanes import Step
@@ -41,4 +44,18 @@ def test_its_steps_are_commands_that_there_are() -> None:
     assert [name for name in names if name != "sanitizer"] == ["doctor", "proof", "tests", "benchmarks", "experiment"]
     assert (lanes.ROOT / gpu.SANITIZER).is_file()
     assert "full" in get("dnrt-cifar10").presets
-    compile(gpu.PROOF, "proof", "exec")
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_the_proof_names_every_operator_and_fails_where_one_does_not_hold(
+    holds: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(companion, "warmup", lambda: None)
+    monkeypatch.setattr(verdicts, "place_of", str)
+    monkeypatch.setattr(verdicts, "known", lambda operator, place: verdicts.Verdict(holds, "it is wrong."))
+    with pytest.raises(SystemExit) as ended:
+        exec(gpu.PROOF, {})
+    assert ended.value.code is not holds
+    lines = [f"{operator.name}: {'proved' if holds else 'it is wrong.'} (0 s)" for operator in operators()]
+    assert lines
+    assert capsys.readouterr().out.splitlines() == lines
