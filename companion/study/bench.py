@@ -12,6 +12,7 @@ The result goes to the folder of runs; ``python -m companion experiments promote
 from __future__ import annotations
 
 import argparse
+import collections
 import ctypes
 import datetime
 import functools
@@ -23,6 +24,7 @@ import random
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -217,31 +219,39 @@ def measure(what: Subject, shape: Shape, dtype: str, device: str, repeats: int) 
     -------
     list of dict
         A row per competitor: median times in milliseconds, and their ratios to the published expression. On a GPU
-        also the share of the bandwidth that a plain copy of the input reaches in the same rounds.
+        also the share of the bandwidth that a plain copy of the input reaches in the same rounds. NaN: for what was to
+        be timed, or compared with, the GPU's memory was too small.
     """
     # Every shape is compiled for itself, and torch.compile gives up after eight of one function.
     torch.compiler.reset()
     # On a GPU several sets take turns, so that no input is still in the cache.
     sets = [Inputs.draw(what, shape, dtype, device) for _ in range(3 if device == "cuda" else 1)]
     built = [(competitor.name, competitor.build()) for competitor in what.competitors]
-    works: list[tuple[str, str, Callable[[Inputs], Any]]] = [
-        (name, kind, lambda inputs, f=function, r=run: r(inputs, f))  # type: ignore[misc]
+    works: dict[tuple[str, str], Callable[[Inputs], Any]] = {
+        (name, kind): lambda inputs, f=function, r=run: r(inputs, f)  # type: ignore[misc]
         for name, function in built
         for kind, run in (("forward", Inputs.forward), ("forward_backward", Inputs.forward_backward))
-    ]
+    }
     if device == "cuda":
         target = torch.empty_like(sets[0].arguments[0])
-        works.append(("copy", "forward", lambda inputs: target.copy_(inputs.arguments[0].detach())))
+        works["copy", "forward"] = lambda inputs: target.copy_(inputs.arguments[0].detach())
     order = random.Random(0)
     times: dict[tuple[str, str], list[float]] = {}
     for round_ in range(-3, repeats):
-        for name, kind, work in order.sample(works, len(works)):
-            # What ran before leaves caches, memory and threads in its own state: an uncounted call takes its place.
-            work(sets[(round_ + 1) % len(sets)])
-            elapsed = _milliseconds(functools.partial(work, sets[round_ % len(sets)]), device)
+        for key in order.sample([*works], len(works)):
+            work = works[key]
+            try:
+                # What ran before leaves caches, memory and threads in its own state: an uncounted call takes its place.
+                work(sets[(round_ + 1) % len(sets)])
+                elapsed = _milliseconds(functools.partial(work, sets[round_ % len(sets)]), device)
+            except torch.cuda.OutOfMemoryError as error:
+                print(f"{what.name}: {' '.join(key)} has no room: {error}", file=sys.stderr)
+                del works[key]
+                times.pop(key, None)
+                continue
             if round_ >= 0:
-                times.setdefault((name, kind), []).append(elapsed)
-    median = {key: statistics.median(values) for key, values in times.items()}
+                times.setdefault(key, []).append(elapsed)
+    median = collections.defaultdict(lambda: math.nan, {key: statistics.median(each) for key, each in times.items()})
     rows = []
     for name, _ in built:
         forward, both = median[name, "forward"], median[name, "forward_backward"]
@@ -382,7 +392,7 @@ def _measured(what: Subject, device: str, dtypes: Sequence[str], most: int, repe
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and write; return the exit status."""
+    """Measure and write; return the exit status: 1 if a subject failed, after the others were measured."""
     parser = argparse.ArgumentParser("python -m companion bench", description=__doc__)
     known = subjects()
     parser.add_argument("names", nargs="*", metavar="name", help="all, or " + ", ".join(known))
@@ -400,19 +410,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and sys.platform != "linux":
         parser.error(f"the memory of a CPU is read from /proc, which Linux has; this is {sys.platform}")
+    failed = []
     for name in names:
-        result = _measured(known[name], device, dtypes, options.most, options.repeats)
+        try:
+            result = _measured(known[name], device, dtypes, options.most, options.repeats)
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+            continue
         path = runs_path() / f"bench-{name}-{result['preset']}.json"
         write_atomically(path, json.dumps(result, indent=1).encode())
         for row in result["rows"]:
             print(
                 f"{row['dtype']:9}{row['size']:>22}  {row['competitor']:31}"
-                f" forward {row['forward_ms']:9.3f} ms ×{row['forward_ratio']:5.2f}"
-                f"   both {row['forward_backward_ms']:9.3f} ms ×{row['forward_backward_ratio']:5.2f}"
-                + (f"   peak {row['peak_mib']:.0f} MiB" if "peak_mib" in row else "")
+                f" forward {_shown(row['forward_ms'], '9.3f')} ms ×{_shown(row['forward_ratio'], '5.2f')}"
+                f"   both {_shown(row['forward_backward_ms'], '9.3f')} ms"
+                f" ×{_shown(row['forward_backward_ratio'], '5.2f')}"
+                + (f"   peak {_shown(row['peak_mib'], '.0f')} MiB" if "peak_mib" in row else "")
             )
         print(f"wrote {path}")
-    return 0
+    if failed:
+        print(f"not measured: {', '.join(failed)}; why stands above", file=sys.stderr)
+    return int(bool(failed))
+
+
+def _shown(number: float | None, form: str) -> str:
+    """What a result does not hold is shown as NaN."""
+    return format(math.nan if number is None else number, form)
 
 
 if __name__ == "__main__":

@@ -158,6 +158,48 @@ def test_memory_is_measured_at_one_of_the_largest_shapes(monkeypatch: pytest.Mon
     assert [row["shape"] for row in rows if "peak_mib" in row] == [(2, 3), (2, 3)]
 
 
+def test_what_the_gpu_has_no_room_for_has_no_number_and_the_rest_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(z: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            raise torch.cuda.OutOfMemoryError("full")
+        return z.exp()
+
+    competitors = (bench.Competitor("companion", torch.exp), bench.Competitor("published", full))
+    what = bench.Subject("apa", "of one shape", competitors, lambda device: [(3,)])
+    monkeypatch.setattr(bench, "runs_path", lambda: tmp_path)
+    monkeypatch.setattr(bench, "subjects", lambda: {what.name: what})
+    monkeypatch.setattr(bench, "peak_mebibytes", lambda *_: math.nan)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert bench.main(["all", "--repeats", "1", "--dtype", "float32"]) == 0
+    result = json.loads((tmp_path / "bench-apa-cpu.json").read_text())
+    results.check(result, "bench-apa-cpu")
+    ours, published = result["rows"]
+    assert ours["forward_ms"] * ours["forward_ratio"] * ours["forward_backward_ms"] * published["forward_ms"] > 0
+    absent = [ours["forward_backward_ratio"], *(published[f"forward_backward_{key}"] for key in ("ms", "ratio"))]
+    assert [*absent, ours["peak_mib"]] == [None] * 4
+
+
+def test_a_subject_that_fails_is_named_and_does_not_end_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *rest = bench.subjects()
+
+    def measured(what: bench.Subject, *_: object) -> dict[str, object]:
+        if what.name == first:
+            raise RuntimeError("why")
+        return {"preset": "cpu", "rows": []}
+
+    monkeypatch.setattr(bench, "_measured", measured)
+    monkeypatch.setattr(bench, "runs_path", lambda: tmp_path)
+    assert bench.main(["all"]) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {f"bench-{name}-cpu.json" for name in rest}
+    said = capsys.readouterr().err
+    assert "RuntimeError: why" in said
+    assert f"not measured: {first};" in said
+
+
 def test_the_reference_takes_some_time() -> None:
     took = bench.reference("cpu")
     assert 0 < took["least"] <= took["median"]
