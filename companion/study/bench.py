@@ -305,7 +305,9 @@ def _peak_mebibytes(name: str, competitor: str, shape: Shape, dtype: str, device
 
 
 def peak_mebibytes(name: str, competitor: str, shape: Shape, dtype: str, device: str) -> float:
-    """Memory of one forward and backward pass beyond its inputs, in a process of its own."""
+    """Memory of one forward and backward pass beyond its inputs, in a process of its own; NaN if it ends before."""
+    if device == "cuda":
+        torch.cuda.empty_cache()  # what this process keeps for itself, the other could not have
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_peak_mebibytes, args=(name, competitor, shape, dtype, device, sender))
@@ -313,6 +315,9 @@ def peak_mebibytes(name: str, competitor: str, shape: Shape, dtype: str, device:
     sender.close()
     try:
         return float(receiver.recv())
+    except EOFError:
+        print(f"{name}: the process that measures the memory of {competitor} has died", file=sys.stderr)
+        return math.nan
     finally:
         process.join()
 

@@ -64,6 +64,15 @@ def test_memory_is_that_of_the_pass() -> None:
     assert 16 <= bench.peak_mebibytes("apa", "published", (2**22,), "float32", "cpu") < 1000
 
 
+def test_a_process_that_dies_measures_no_memory_and_had_all_that_this_one_does_not_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emptied = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    assert math.isnan(bench.peak_mebibytes("apa", "nobody", (2,), "float32", "cuda"))
+    assert emptied == [True]
+
+
 def test_with_a_value_per_channel_aglu_holds_three_times_its_input_at_most() -> None:
     # the result, the gradient and some chunks; the published expression holds seven times its input
     shape = (64, 64, 32, 32)
