@@ -408,13 +408,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.names:
         print("\n".join(f"{name:20} {what.description}" for name, what in known.items()))
         return 0
-    dtypes = [options.dtype] if options.dtype else [*_DTYPES]
     names = [*known] if options.names == ["all"] else options.names
     if unknown := set(names) - set(known):
         parser.error(f"name: got {', '.join(sorted(unknown))}, allowed are all, {', '.join(known)}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and sys.platform != "linux":
         parser.error(f"the memory of a CPU is read from /proc, which Linux has; this is {sys.platform}")
+    dtypes = [options.dtype] if options.dtype else [*_DTYPES]
+    # Where bfloat16 is emulated, torch.compile refuses it.
+    if device == "cuda" and "bfloat16" in dtypes and not torch.cuda.is_bf16_supported(including_emulation=False):
+        if options.dtype:
+            parser.error("dtype: got bfloat16, which this GPU has not; allowed is float32")
+        print("bfloat16 is left out: this GPU has it not, compute capability 8.0 would", file=sys.stderr)
+        dtypes.remove("bfloat16")
     failed = []
     for name in names:
         try:

@@ -115,6 +115,23 @@ def test_one_dtype_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert asked == [["float32", "bfloat16"], ["float32"]]
 
 
+def test_bfloat16_is_left_out_on_a_gpu_that_only_emulates_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+
+    def note(what: bench.Subject, device: str, dtypes: list[str], *_: object) -> dict[str, object]:
+        asked.append((device, dtypes))
+        return {"preset": "gpu", "rows": []}
+
+    monkeypatch.setattr(bench, "_measured", note)
+    monkeypatch.setattr(bench, "runs_path", lambda: tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    assert bench.main(["apa"]) == 0
+    assert asked == [("cuda", ["float32"])]
+    with pytest.raises(SystemExit):
+        bench.main(["apa", "--dtype", "bfloat16"])
+
+
 def test_every_counted_call_follows_one_of_its_own_and_the_order_changes() -> None:
     called: list[str] = []
 
