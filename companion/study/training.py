@@ -534,6 +534,7 @@ def train(
         The most that the norm of the whole gradient may be; a longer one is shortened to it.
     precision : str
         "bfloat16": the network runs under autocast. Weights, optimiser, loss and running statistics stay in float32.
+        A GPU below compute capability 8.0 emulates it, and torch.compile refuses it there.
     compiled : bool
         Whole batches go through torch.compile, as one graph. A smaller last batch does not: it would be a second
         graph, as long in the making as the first. A process that is killed while it compiles may leave a broken file in

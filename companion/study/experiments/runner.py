@@ -96,8 +96,9 @@ def run(
     ------
     ValueError
         If the preset or the device is unknown, a number is below 1, or a tuning seed is also an evaluation seed. If a
-        file of an earlier run or of the data is damaged; the message names it. If earlier jobs were computed in another
-        precision than those that they are compared with would be. If times are to be measured on several machines.
+        GPU has no bfloat16, and trainings are to be compiled in it. If a file of an earlier run or of the data is
+        damaged; the message names it. If earlier jobs were computed in another precision than those that they are
+        compared with would be. If times are to be measured on several machines.
     ModuleNotFoundError
         If a package is missing.
     OSError
@@ -127,6 +128,11 @@ def _run(
         raise ValueError(
             f"{experiment.name} {preset} needs a CUDA GPU, and torch finds none; --device cpu does without"
         )
+    if _compiles_bfloat16(settings) and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise ValueError(
+            f"{experiment.name} {preset} is compiled in bfloat16, and {torch.cuda.get_device_name()} has none: allowed "
+            "is a GPU of compute capability 8.0 or more; --device cpu does without"
+        )
     if ray is not None and experiment.timed:
         raise ValueError(f"ray is {ray!r}; {experiment.name} measures times, which have to come from one machine")
     need("experiments", *_PACKAGES)
@@ -147,6 +153,12 @@ def _run(
         beside = [] if preset == "smoke" else smoke(experiment)
         parts.write_json(target, _result(session, told, evaluation_seeds, beside))
     return target
+
+
+def _compiles_bfloat16(settings: Mapping[str, Any]) -> bool:
+    """Whether torch.compile, on a GPU, is to make code in bfloat16; where a GPU only emulates it, it refuses."""
+    compiled = settings.get("compiled", False) or "compiled" in settings.get("modes", ())
+    return bool(compiled) and settings.get("device") == "cuda" and settings.get("precision") == "bfloat16"
 
 
 @cache  # once in a process: what it has imported stays

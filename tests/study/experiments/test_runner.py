@@ -609,6 +609,19 @@ def test_a_preset_for_a_gpu_says_so_without_one(monkeypatch):
         run(gpu, "full")
 
 
+@pytest.mark.parametrize("changes", [{"compiled": True}, {"modes": ["eager", "compiled"]}])
+def test_a_gpu_that_only_emulates_bfloat16_is_refused_what_is_compiled_in_it(runs, monkeypatch, changes):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    full = {**TOY.presets["smoke"], "device": "cuda", "precision": "bfloat16", **changes}
+    with pytest.raises(ValueError, match=r"apa-toy full is compiled in bfloat16, and Tesla T4 has none: .* 8\.0"):
+        run(Experiment(**{**vars(TOY), "presets": {"full": full}}), "full")
+    assert not runs.exists()
+    here = {**full, "device": "cpu"}
+    assert read(run(Experiment(**{**vars(TOY), "presets": {"smoke": here}}), "smoke"))["finished"]
+
+
 @pytest.mark.parametrize("arguments", [{"seeds": 0}, {"workers": 0}])
 def test_numbers_below_one_are_refused(arguments):
     with pytest.raises(ValueError, match="allowed is 1 or more"):
