@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -89,8 +90,30 @@ def main(runs: Path = lanes.ROOT / "runs") -> int:
     return int(any(each["status"] for each in ended))
 
 
-if __name__ == "__main__":
-    if not torch.cuda.is_available():
+def without() -> int:
+    """Say why nothing is run; a failure where there is a GPU, and only this PyTorch cannot use it."""
+    if not driven():
         print("There is no GPU here that PyTorch can use; nothing was run.")
-        sys.exit()
-    sys.exit(main())
+        return 0
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        print(f"PyTorch says: {error}")
+    print(
+        f"There is a GPU here, and PyTorch {torch.__version__} cannot use it; nothing was run. A driver older than 580 "
+        "knows no CUDA 13: make an environment with torch<2.11 and .[dev,gpu-cuda12], as environment.yml says for "
+        "CUDA 12, and run `python -m tests.gpu` in it."
+    )
+    return 1
+
+
+def driven() -> bool:
+    """Whether the driver of an NVIDIA GPU runs here, whatever PyTorch makes of it."""
+    if Path("/proc/driver/nvidia/version").is_file():
+        return True
+    found = shutil.which("nvidia-smi")
+    return found is not None and subprocess.run([found], capture_output=True).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main() if torch.cuda.is_available() else without())

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import companion
 from companion.operators import operators
@@ -59,3 +60,30 @@ def test_the_proof_names_every_operator_and_fails_where_one_does_not_hold(
     lines = [f"{operator.name}: {'proved' if holds else 'it is wrong.'} (0 s)" for operator in operators()]
     assert lines
     assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize(("driven", "status"), [(False, 0), (True, 1)])
+def test_a_gpu_that_pytorch_cannot_use_is_a_failure_that_says_why(
+    driven: bool, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def init() -> None:
+        raise RuntimeError("The NVIDIA driver on your system is too old")
+
+    monkeypatch.setattr(torch.cuda, "init", init)
+    monkeypatch.setattr(gpu, "driven", lambda: driven)
+    assert gpu.without() == status
+    said = capsys.readouterr().out
+    assert "nothing was run" in said
+    lines = (lanes.ROOT / "environment.yml").read_text()
+    for part in ("driver on your system is too old", "torch<2.11", "gpu-cuda12", "580"):
+        assert (part in said) is driven
+        assert part in lines or part.startswith("driver")
+
+
+@pytest.mark.parametrize(("program", "driven"), [("true", True), ("false", False), (None, False)])
+def test_a_driver_is_there_if_nvidia_smi_runs(
+    program: str | None, driven: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_file", lambda self: False)
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: program)
+    assert gpu.driven() is driven
