@@ -12,7 +12,7 @@ from companion.study import results
 from companion.study.experiments import runner, unfinished
 from companion.study.experiments.contributions import faults
 from companion.study.experiments.provenance import differences
-from companion.study.experiments.registry import Experiment, experiments, get
+from companion.study.experiments.registry import OF_THE_MACHINE, Experiment, experiments, get
 from companion.study.experiments.tables import table
 
 
@@ -42,7 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("name")
     command.add_argument("--preset", default="laptop", help="smoke, laptop (default), full, or another of the list")
     command.add_argument("--seeds", type=int, help="number of evaluation seeds; default: the preset's")
-    command.add_argument("--device", choices=["cpu", "cuda"], help="instead of the preset's")
+    for key, values in OF_THE_MACHINE.items():
+        command.add_argument(f"--{key}", choices=values, help="instead of the preset's")
     command.add_argument("--resume", action="store_true", help="keep the jobs that are finished, and go on with others")
     where = command.add_mutually_exclusive_group()
     where.add_argument("--jobs", type=int, default=1, help="worker processes on this machine (default 1)")
@@ -106,6 +107,7 @@ def _run(options: argparse.Namespace) -> None:
         options.preset,
         seeds=options.seeds,
         device=options.device,
+        precision=options.precision,
         resume=options.resume,
         workers=options.jobs,
         ray=options.ray,

@@ -18,7 +18,7 @@ from companion.study import results
 from companion.study.experiments import runner
 from companion.study.experiments.parts import canonical
 from companion.study.experiments.provenance import differences
-from companion.study.experiments.registry import Case, Experiment, get
+from companion.study.experiments.registry import OF_THE_MACHINE, Case, Experiment, get
 
 __all__ = ["faults"]
 
@@ -68,10 +68,11 @@ def faults(path: Path) -> list[str]:
 def _settings(experiment: Experiment, result: Mapping[str, Any]) -> Iterator[str]:
     settings = result["settings"]
     told = {key: value for key, value in experiment.preset(result["preset"]).items() if key != "seeds"}
-    # what `--device` may change
     wanted = {"learning_rates": [], "tuning_seeds": [], **told}
-    if "device" in wanted and settings.get("device") in ("cpu", "cuda"):
-        wanted["device"] = settings["device"]
+    # what `--device` and `--precision` may change
+    for key, values in OF_THE_MACHINE.items():
+        if key in wanted and settings.get(key) in values:
+            wanted[key] = settings[key]
     wanted = json.loads(canonical(wanted))
     for key in sorted(wanted.keys() | settings.keys()):
         if wanted.get(key, ...) != settings.get(key, ...):
@@ -156,7 +157,7 @@ def _machines(experiment: Experiment, result: Mapping[str, Any]) -> Iterator[str
         if not hardware["cpu"] or bool(hardware["gpu"]) != on_gpu:
             yield f"machine {number} is {hardware}; allowed is a processor's name, and a GPU's where one computed"
         if machine["precision"].startswith("bfloat16") != mixed:
-            yield f"machine {number} computed in {machine['precision']}, and the preset says otherwise"
+            yield f"machine {number} computed in {machine['precision']}, and its settings say otherwise"
     groups: dict[tuple[Any, ...], set[str]] = defaultdict(set)
     for row, number in zip(result["rows"], provenance["row_machines"], strict=True):
         groups[row.get("seed"), experiment.condition(row)].add(machines[number]["precision"])

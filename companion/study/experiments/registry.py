@@ -14,6 +14,8 @@ Row = dict[str, Any]
 
 #: What a preset says that no job is told.
 OF_THE_RUN = ("seeds", "learning_rates", "tuning_seeds", "competitors")
+#: What a machine may need otherwise than a preset has it, and what it may be.
+OF_THE_MACHINE = {"device": ("cpu", "cuda"), "precision": ("float32", "bfloat16")}
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class Experiment:
             raise ValueError(f"preset is {preset!r}; {self.name} has {', '.join(self.presets)}")
         return self.presets[preset]
 
-    def settings(self, preset: str, device: str | None = None) -> dict[str, Any]:
+    def settings(self, preset: str, device: str | None = None, precision: str | None = None) -> dict[str, Any]:
         """Return what the jobs of a preset are told: all but seeds, learning rates and competitors.
 
         Parameters
@@ -141,19 +143,23 @@ class Experiment:
             Which.
         device : str, optional
             "cpu" or "cuda", instead of the preset's.
+        precision : str, optional
+            "float32" or "bfloat16", instead of the preset's.
 
         Raises
         ------
         ValueError
-            If the preset or the device is unknown, or the preset computes on no device in particular.
+            If the preset, the device or the precision is unknown, or the preset has no such setting.
         """
         settings = {key: value for key, value in self.preset(preset).items() if key not in OF_THE_RUN}
-        if device is None:
-            return settings
-        if device not in ("cpu", "cuda") or "device" not in settings:
-            allowed = "cpu, cuda" if "device" in settings else "none: its setting has no device"
-            raise ValueError(f"device is {device!r}; {self.name} {preset} has {allowed}")
-        return {**settings, "device": device}
+        for key, value in (("device", device), ("precision", precision)):
+            if value is None:
+                continue
+            if value not in OF_THE_MACHINE[key] or key not in settings:
+                allowed = ", ".join(OF_THE_MACHINE[key]) if key in settings else f"none: its setting has no {key}"
+                raise ValueError(f"{key} is {value!r}; {self.name} {preset} has {allowed}")
+            settings[key] = value
+        return settings
 
 
 _EXPERIMENTS: dict[str, Experiment] = {}

@@ -56,6 +56,7 @@ def run(
     *,
     seeds: int | None = None,
     device: str | None = None,
+    precision: str | None = None,
     resume: bool = False,
     workers: int = 1,
     ray: str | None = None,
@@ -76,6 +77,8 @@ def run(
         Number of evaluation seeds; default: the preset's.
     device : str, optional
         "cpu" or "cuda"; default: the preset's.
+    precision : str, optional
+        "float32" or "bfloat16"; default: the preset's.
     resume : bool
         Keep the jobs that earlier runs finished with this code and these settings, here or, if they were kept in the
         project, elsewhere; and go on with the trainings that were interrupted on this machine. Otherwise every job is
@@ -95,17 +98,17 @@ def run(
     Raises
     ------
     ValueError
-        If the preset or the device is unknown, a number is below 1, or a tuning seed is also an evaluation seed. If a
-        GPU has no bfloat16, and trainings are to be compiled in it. If a file of an earlier run or of the data is
-        damaged; the message names it. If earlier jobs were computed in another precision than those that they are
-        compared with would be. If times are to be measured on several machines.
+        If the preset, the device or the precision is unknown, a number is below 1, or a tuning seed is also an
+        evaluation seed. If a GPU has no bfloat16, and trainings are to be compiled in it. If a file of an earlier run
+        or of the data is damaged; the message names it. If earlier jobs were computed in another precision than those
+        that they are compared with would be. If times are to be measured on several machines.
     ModuleNotFoundError
         If a package is missing.
     OSError
         If the data are absent and cannot be downloaded, the disk is full, the folder is read-only, or another process
         works in it; if there is no cluster at the address, or its workers were killed again and again.
     """
-    return _run(experiment, preset, seeds, device, resume, workers, ray, patience=0)
+    return _run(experiment, preset, seeds, device, precision, resume, workers, ray, patience=0)
 
 
 def _run(
@@ -113,12 +116,13 @@ def _run(
     preset: str,
     seeds: int | None,
     device: str | None,
+    precision: str | None,
     resume: bool,
     workers: int,
     ray: str | None,
     patience: float,
 ) -> Path:
-    settings, told = experiment.settings(preset, device), experiment.preset(preset)
+    settings, told = experiment.settings(preset, device, precision), experiment.preset(preset)
     evaluation_seeds = list(range(told["seeds"] if seeds is None else seeds))
     if not evaluation_seeds or workers < 1:
         raise ValueError(f"seeds is {seeds} and workers is {workers}; allowed is 1 or more")
@@ -131,7 +135,7 @@ def _run(
     if _compiles_bfloat16(settings) and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise ValueError(
             f"{experiment.name} {preset} is compiled in bfloat16, and {torch.cuda.get_device_name()} has none: allowed "
-            "is a GPU of compute capability 8.0 or more; --device cpu does without"
+            "is a GPU of compute capability 8.0 or more; --precision float32 does without"
         )
     if ray is not None and experiment.timed:
         raise ValueError(f"ray is {ray!r}; {experiment.name} measures times, which have to come from one machine")
@@ -243,7 +247,7 @@ def smoke(experiment: Experiment) -> list[Row]:
     list of dict
         Its rows, each with ``first_losses``.
     """
-    path = _run(experiment, "smoke", seeds=None, device=None, resume=True, workers=1, ray=None, patience=_PATIENCE)
+    path = _run(experiment, "smoke", None, None, None, resume=True, workers=1, ray=None, patience=_PATIENCE)
     rows: list[Row] = results.read(path)["rows"]
     return rows
 

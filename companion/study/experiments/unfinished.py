@@ -14,7 +14,7 @@ from companion.files import write_atomically
 from companion.study import results
 from companion.study.experiments import parts, provenance
 from companion.study.experiments.parts import Part, runs_path
-from companion.study.experiments.registry import OF_THE_RUN, Experiment, Job, experiments, get
+from companion.study.experiments.registry import OF_THE_MACHINE, OF_THE_RUN, Experiment, Job, experiments, get
 
 __all__ = ["checkout", "count", "forget", "keep", "load"]
 
@@ -64,8 +64,8 @@ def _fresh(experiment: Experiment, preset: str, found: Mapping[str, Part]) -> di
     homes, fresh = provenance.homes(experiment), {}
     for key, part in found.items():
         job = Job(**part["job"])
-        device = job.settings.get("device")
-        told = json.loads(parts.canonical(experiment.settings(preset) | ({"device": device} if device else {})))
+        device, precision = (job.settings.get(key) for key in OF_THE_MACHINE)
+        told = json.loads(parts.canonical(experiment.settings(preset, device, precision)))
         machine = part["machine"] if experiment.timed else None
         if job.settings == told and key == parts.key(job, provenance.code(homes, device or "cpu"), machine):
             fresh[key] = part

@@ -28,7 +28,14 @@ def cases(settings):
     return grid(place=["here", "there"], name=settings["names"])
 
 
-LAPTOP = {"seeds": 3, "names": ["a", "b"], "learning_rates": RATES, "tuning_seeds": [1000, 1001], "device": "cpu"}
+LAPTOP = {
+    "seeds": 3,
+    "names": ["a", "b"],
+    "learning_rates": RATES,
+    "tuning_seeds": [1000, 1001],
+    "device": "cpu",
+    "precision": "float32",
+}
 TOY = Experiment(
     name="apa-toy",
     mechanism="apa",
@@ -66,11 +73,12 @@ def test_what_a_run_gave_can_be_contributed(finished, capsys):
     assert "12 rows: " in shown
 
 
-def test_more_seeds_than_the_presets_and_the_other_device_are_welcome(finished, monkeypatch):
+def test_more_seeds_than_the_presets_another_device_and_precision_are_welcome(finished, monkeypatch):
     assert contributions.faults(run(TOY, "laptop", seeds=4)) == []
 
     def on_a_gpu(result):
-        result["settings"]["device"] = "cuda"
+        result["settings"] |= {"device": "cuda", "precision": "bfloat16"}
+        result["provenance"]["machines"][0]["precision"] = "bfloat16 and float32"
         result["provenance"]["machines"][0]["hardware"]["gpu"] = "Tesla T4"
 
     assert with_change(finished, on_a_gpu) == []

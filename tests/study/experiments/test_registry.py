@@ -68,6 +68,14 @@ def test_what_a_job_is_told_is_its_preset_without_the_runs_own():
     experiment = replace(toy(), presets={"smoke": {**run, "epochs": 3, "device": "cpu"}})
     assert experiment.settings("smoke") == {"epochs": 3, "device": "cpu"}
     assert experiment.settings("smoke", "cuda") == {"epochs": 3, "device": "cuda"}
+    with pytest.raises(
+        ValueError, match="precision is 'float32'; apa-toy smoke has none: its setting has no precision"
+    ):
+        experiment.settings("smoke", precision="float32")
+    mixed = replace(toy(), presets={"smoke": {"seeds": 1, "precision": "bfloat16"}})
+    assert mixed.settings("smoke", precision="float32") == {"precision": "float32"}
+    with pytest.raises(ValueError, match="precision is 'float16'; apa-toy smoke has float32, bfloat16"):
+        mixed.settings("smoke", precision="float16")
 
 
 # What a case may hold that says where the competitors meet, and not who they are. Of apa-logits it is what is compared.

@@ -620,6 +620,8 @@ def test_a_gpu_that_only_emulates_bfloat16_is_refused_what_is_compiled_in_it(run
     assert not runs.exists()
     here = {**full, "device": "cpu"}
     assert read(run(Experiment(**{**vars(TOY), "presets": {"smoke": here}}), "smoke"))["finished"]
+    plain = read(run(Experiment(**{**vars(TOY), "presets": {"smoke": here}}), "smoke", precision="float32"))
+    assert plain["settings"]["precision"] == "float32"
 
 
 @pytest.mark.parametrize("arguments", [{"seeds": 0}, {"workers": 0}])
