@@ -101,11 +101,11 @@ __device__ __forceinline__ float approx_reciprocal_ftz(float x) {
 }
 
 // 2^x to 0.6 units in the last place, for -126 <= x <= 127: 2^n 2^f with |f| <= 1/2; 0 for -127.4 <= x <= -126.6.
-// `correction` is added to f: what rounding took from x.
+// `correction` is added to f: what rounding took from x. `_rn`: if x is a product, the sums take it rounded, not fused.
 __device__ __forceinline__ float accurate_exp2(float x, float correction) {
     const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which lands in the low bits
-    const float shifted = x + magic;
-    const float f = (x - (shifted - magic)) + correction;
+    const float shifted = __fadd_rn(x, magic);
+    const float f = __fsub_rn(x, shifted - magic) + correction;
     const float scale = __int_as_float((__float_as_int(shifted) - __float_as_int(magic) + 127) << 23);
     // polynomial of 2^f on [-1/2, 1/2], relative error 9e-9 before rounding
     float p = 1.54614478e-4f;

@@ -28,7 +28,7 @@ template <>
 __device__ __forceinline__ float Sigmoid<float>::finite_exponential(float n) {
     // beyond the first s is 1, beyond the second subnormal; there 2^-127.1 is 0, and s' with it
     n = at_least(at_most(n, 88.1f), -88.0f);
-    const float x = n * -log2_e;
+    const float x = __fmul_rn(n, -log2_e);  // `*` would be computed twice, for x and for -x
     return accurate_exp2(x, fmaf(n, -log2_e_rest, fmaf(n, -log2_e, -x)));
 }
 template <>
