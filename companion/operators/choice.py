@@ -33,7 +33,15 @@ _of_context: ContextVar[str | None] = ContextVar("companion.backend", default=No
 
 
 def _selected() -> str:
-    return _of_context.get() or _default
+    return _of_context.get() or _of_backward_pass() or _default
+
+
+def _of_backward_pass() -> str | None:
+    """The choice where a backward pass was begun: on a GPU, threads of autograd's own run it."""
+    if torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1:
+        return None
+    context = torch._C._get_obj_in_tls("context") if torch._C._is_key_in_tls("context") else None
+    return None if context is None else context.get(_of_context)
 
 
 class _Selection(str):
@@ -94,8 +102,10 @@ def backend(name: str | None = None) -> str:
     blocks for the whole program, all threads without a choice of their own included, at once and also those of later;
     inside a block until its end, in another thread for that thread. Between the call and the beginning of its block,
     a ``with`` statement of the main thread is a plain call: for that instant threads without a choice see it.
-    A backward pass computes as its forward pass was told to, whoever runs it and when. What was compiled asks
-    each time that it runs.
+    A backward pass computes as its forward pass was told to, whoever runs it and when. What was compiled, and what
+    is computed again for a checkpoint, asks each time that it runs, in a backward pass where that was begun. On a GPU
+    autograd has threads of its own, and an older torch, such as 2.11, does not tell them: with it choose plainly, in
+    the main thread.
 
     Examples
     --------

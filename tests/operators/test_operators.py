@@ -151,6 +151,13 @@ def test_a_backward_pass_computes_as_its_forward_pass_was_told_to(elsewhere: boo
     assert companion.backend() == "torch"
 
 
+@pytest.mark.usefixtures("fresh_compiler")
+def test_what_is_compiled_may_ask_who_would_compute() -> None:
+    companion.backend("simulator")
+    compiled = torch.compile(lambda x: x + (companion.backend() == "simulator"), fullgraph=True, backend="eager")
+    assert compiled(torch.zeros(1)) == 1
+
+
 def test_an_unknown_backend_is_refused_and_changes_nothing() -> None:
     companion.backend("torch")
     with pytest.raises(ValueError, match="backend: got 'cuda', allowed are 'auto', 'torch', 'kernel', 'simulator'"):
