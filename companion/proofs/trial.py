@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,10 +47,12 @@ def main(exercise: str, name: str, place: str, report: str) -> None:
         fault = first_fault(operator, of_exercise, place)
         if place != SIMULATOR:
             torch.cuda.synchronize()
-    except torch.cuda.OutOfMemoryError as error:
-        fault, lasting = f"the GPU has no room for the proof now ({one_line(str(error))}).", False
     except RuntimeError as error:
-        fault = f"{type(error).__name__}: {one_line(str(error))}."
+        # torch has a class for what its allocator says; of the driver's error CuPy and torch tell the name
+        if isinstance(error, torch.cuda.OutOfMemoryError) or re.search("out.of.memory", str(error), re.IGNORECASE):
+            fault, lasting = f"the GPU has no room for the proof now ({one_line(str(error))}).", False
+        else:
+            fault = f"{type(error).__name__}: {one_line(str(error))}."
     write_atomically(Path(report), json.dumps([fault, lasting]).encode())
 
 

@@ -4,7 +4,8 @@ No machine on which this project is tested has a GPU. So the first time that an 
 GPU, a child process launches every one of them, forward and backward, in each dtype and at odd sizes, and compares
 with plain torch in float64. It is a process of its own because an illegal address spoils a process for good and a
 kernel that hangs never returns; so nothing of the caller's is touched or inherited either. The verdict is kept in
-:func:`~companion.files.cache_directory`, one for each cubin, GPU, driver, CuPy and torch.
+:func:`~companion.files.cache_directory`, one for each cubin, GPU, driver, CuPy and torch. None is kept of a proof that
+found no room on the GPU, was not done in time or did not end by itself: the next process proves again.
 
 A room says what is to be proved (an :class:`Operator`, beside its kernels) and how (its module ``proof``). What runs in
 the child process is in :mod:`companion.proofs.trial`.
@@ -293,14 +294,14 @@ def prove(operator: Operator, place: str) -> Verdict:
                 child.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):  # one that waits for the GPU may not even die
                     child.wait(10)
-                return Verdict(False, f"they did not end within {LIMIT:g} seconds.", time.monotonic() - start)
+                fault = f"they did not end within {LIMIT:g} seconds; companion.backend('torch') does not try them."
+                return Verdict(False, fault, time.monotonic() - start, lasting=False)
             said.seek(0)
             last = one_line(said.read().strip().rpartition("\n")[2])
         seconds = round(time.monotonic() - start, 1)
         if not report.is_file():
-            return Verdict(
-                False, f"the process that tried them ended with status {status}: {last or 'no word'}.", seconds
-            )
+            fault = f"the process that tried them ended with status {status}: {last or 'no word'}."
+            return Verdict(False, fault, seconds, lasting=False)
         fault, lasting = json.loads(report.read_text(encoding="utf-8"))
         return Verdict(not fault, fault, seconds, lasting)
 

@@ -130,6 +130,8 @@ def test_a_planted_fault_means_plain_torch_and_one_warning(fault: str, planted: 
         warnings.simplefilter("error")
         assert verdicts.known(toy.OPERATOR, SIMULATOR, warn=True) == verdict
     assert re.search(FAULTS[fault][2], verdict.said), verdict.said
+    # what ended the process may be the machine's fault, not the kernel's
+    assert (verdicts.kept(toy.OPERATOR, SIMULATOR) is None) == (fault in ("crashes", "hangs"))
     assert not re.search(r"/\w", verdict.said)
 
 
@@ -232,6 +234,10 @@ def test_a_gpu_that_is_full_now_may_be_tried_again_by_the_next_process(monkeypat
     [
         (torch.cuda.OutOfMemoryError("full"), ["the GPU has no room for the proof now (full).", False]),
         (RuntimeError("illegal\naddress"), ["RuntimeError: illegal address.", True]),
+        (
+            RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
+            ["the GPU has no room for the proof now (CUDA_ERROR_OUT_OF_MEMORY: out of memory).", False],
+        ),
     ],
 )
 def test_what_the_child_reports(
