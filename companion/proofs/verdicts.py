@@ -199,6 +199,7 @@ def driver() -> str:
     return f"{getattr(torch._C, '_cuda_getDriverVersion', int)()} {text}".strip()
 
 
+@functools.cache
 def _version(module: str) -> str | None:
     for distribution in importlib.metadata.packages_distributions().get(module, ()):
         return f"{distribution} {importlib.metadata.version(distribution)}"

@@ -5,6 +5,7 @@ The simulator is the device; the faults are planted in a toy kernel.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -227,6 +228,12 @@ def test_a_gpu_that_is_full_now_may_be_tried_again_by_the_next_process(monkeypat
     monkeypatch.setattr(verdicts, "prove", lambda *_: Verdict(False, "no room.", lasting=False))
     assert not verdicts.known(toy.OPERATOR, SIMULATOR).holds
     assert verdicts.kept(toy.OPERATOR, SIMULATOR) is None
+
+
+def test_what_is_installed_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = verdicts._version("pytest")
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: pytest.fail("looked up again"))
+    assert verdicts._version("pytest") == version == f"pytest {pytest.__version__}"
 
 
 @pytest.mark.parametrize(
