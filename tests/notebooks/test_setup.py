@@ -57,13 +57,17 @@ def test_a_colab_copy_installs_the_commit_that_it_was_made_from():
     assert re.findall(r'book\._tools\.colab .*--ref "(.*)"', pages) == ["$GITHUB_SHA"]
 
 
-def test_each_extra_for_a_gpu_brings_one_cupy_on_linux():
-    for extra, cuda in (("gpu", "cuda13x"), ("gpu-cuda12", "cuda12x")):
-        (line,) = PROJECT["optional-dependencies"][extra]
-        requirement = Requirement(line)
-        assert requirement.name == f"cupy-{cuda}"
-        assert requirement.marker.evaluate({"sys_platform": "linux"})
-        assert not requirement.marker.evaluate({"sys_platform": "darwin"})
+def test_each_extra_for_a_gpu_brings_one_cupy_and_the_binding_of_nvrtc_on_linux():
+    # torch brings the binding from 2.10 on
+    for extra, major in (("gpu", 13), ("gpu-cuda12", 12)):
+        cupy, binding = requirements = [Requirement(line) for line in PROJECT["optional-dependencies"][extra]]
+        assert (cupy.name, binding.name) == (f"cupy-cuda{major}x", "cuda-bindings")
+        assert [binding.specifier.contains(f"{each}.9") for each in (11, 12, 13, 14)] == [
+            each == major for each in (11, 12, 13, 14)
+        ]
+        for requirement in requirements:
+            assert requirement.marker.evaluate({"sys_platform": "linux", "python_version": "3.14"})
+            assert not requirement.marker.evaluate({"sys_platform": "darwin", "python_version": "3.14"})
 
 
 def test_the_environment_holds_every_package_that_a_notebook_imports():
