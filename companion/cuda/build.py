@@ -121,9 +121,16 @@ def _nvrtc():  # type: ignore[no-untyped-def]
     try:
         from cuda.bindings import nvrtc
 
-        nvrtc.nvrtcVersion()
+        _, major, minor = nvrtc.nvrtcVersion()
     except Exception as error:  # a missing package, a missing library, or one that does not load
         raise CompileError(f"NVRTC could not be loaded ({error}); {what_installs_it()}") from error
+    # That of a torch for CUDA 13 may lie beside torch's own. A driver loads what older compilers made.
+    known = getattr(torch._C, "_cuda_getDriverVersion", int)() if torch.cuda.is_available() else 0
+    if 0 < known // 1000 < major:
+        raise CompileError(
+            f"NVRTC is of CUDA {major}.{minor}, the driver knows CUDA {known // 1000}.{known % 1000 // 10}, torch is "
+            f"for {torchs_platform()}; {what_installs_it()} and pip uninstall nvidia-cuda-nvrtc"
+        )
     return nvrtc
 
 

@@ -165,3 +165,17 @@ def test_without_nvrtc_the_error_says_what_to_install(source: Path, monkeypatch:
             build.cubin(source, 90)
     monkeypatch.undo()
     build._nvrtc.cache_clear()
+
+
+@needs_nvrtc
+def test_a_compiler_that_is_newer_than_the_gpus_driver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    major, minor = build.compiler_version()
+    monkeypatch.setattr(build, "_nvrtc", build._nvrtc.__wrapped__)  # without its memory
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", f"{major - 1}.8")
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 1000 * major, raising=False)
+    assert build.compiler_version() == (major, minor)
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 1000 * (major - 1) + 90, raising=False)
+    known = f"the driver knows CUDA {major - 1}.9, torch is for CUDA {major - 1}.8"
+    with pytest.raises(build.CompileError, match=rf"NVRTC is of CUDA {major}\.{minor}, {known}"):
+        build.compiler_version()
