@@ -69,6 +69,18 @@ def of_errors(neuron: str, others: Sequence[str], claimed: Sequence[float | None
     ]
 
 
+def of_errors_at_gelus_rate(neuron: str, claimed: float | None) -> list[Effect]:
+    """The same beside GELU in convolutions, where the neuron's short trial had chosen another rate than GELU's."""
+    run = run_of(PHOTOGRAPHS, presets=("same-rate",))
+    assert run is not None
+    seeds = {row["seed"] for row in run.rows}
+    gelu = [row for row in arena(PHOTOGRAPHS).rows if row["neuron"] == "gelu" and row["seed"] in seeds]
+    assert {row["learning_rate"] for row in (*gelu, *run.rows)} == {gelu[0]["learning_rate"]}
+    both_rows = [*gelu, *(row for row in run.rows if row["neuron"] == neuron)]
+    (found,) = compare(both_rows, factor="neuron", reference="gelu", measure="accuracy")
+    return [effect(found, claimed, scale=100 / errors("gelu", PHOTOGRAPHS))]
+
+
 def raised(*neurons: str, by: float = 1.0) -> Change:
     """The planted change: some neurons are far more accurate in both, on clean and on disturbed images."""
 

@@ -381,10 +381,12 @@ def test_mechanism():
         arena.of_errors("raa", ["gelu"], [over_gelu()], name)
         for name in (arena.NAME, arena.PHOTOGRAPHS, arena.TRANSFORMER)
     )
+    (at_gelus_rate,) = arena.of_errors_at_gelus_rate("raa", over_gelu())
     return perceptron.judge_effects(
         "Beside GELU, RAA makes clearly "
         f"{tally([*in_transformers, *third, *alone[:1], *met, *photographs], 'networks')}: "
-        "three small ViTs, two perceptrons, convolutions.",
+        "three small ViTs, two perceptrons, convolutions (there at a lower learning rate; at GELU's "
+        f"{-at_gelus_rate.shown.mean:.1f} % more).",
         [*in_transformers, *third, *alone, *met, *photographs],
         "% of the errors",
     )

@@ -68,9 +68,7 @@ def test_what_a_job_is_told_is_its_preset_without_the_runs_own():
     experiment = replace(toy(), presets={"smoke": {**run, "epochs": 3, "device": "cpu"}})
     assert experiment.settings("smoke") == {"epochs": 3, "device": "cpu"}
     assert experiment.settings("smoke", "cuda") == {"epochs": 3, "device": "cuda"}
-    with pytest.raises(
-        ValueError, match="apa-toy smoke has none: its setting has no precision"
-    ):
+    with pytest.raises(ValueError, match="apa-toy smoke has none: its setting has no precision"):
         experiment.settings("smoke", precision="float32")
     mixed = replace(toy(), presets={"smoke": {"seeds": 1, "precision": "bfloat16"}})
     assert mixed.settings("smoke", precision="float32") == {"precision": "float32"}
