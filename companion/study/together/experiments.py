@@ -25,6 +25,10 @@ The learned function of two arguments is in the last layer alone, with GELU in t
 fifteen times a usual activation. It begins with Xavier's weights and learns with the rest; the paper's three sessions
 are not repeated here.
 
+*Per image*: in the preset "per-image" every image is standardised by itself, over its channels and pixels, in place of
+by all training images (`companion.study.together.network.PerImage`); GELU and LA-SiLU, at the rate that both chose
+without it.
+
 *Power*: `companion.study.together.power`, written first. The preset "pilot" is five seeds of GELU and ReLU.
 
 *Precision*: float32 in all rows of "laptop"; bfloat16 under autocast in all rows of "full", for a GPU.
@@ -68,7 +72,7 @@ def fit(job: Job, loss: Callable[[Fitted, Job], Loss] = _smooth) -> Fitted:
     """
     settings, neuron = settings_of(job), job.case["neuron"]
     splits = splits_of(job)
-    first = front(splits.train.inputs)
+    first = front(splits.train.inputs, per_image=settings.get("per_image", False))
     splits = splits.to(settings["device"])
     channels, height, width = splits.train.inputs.shape[1:]
     shape, classes = (channels, height, width), splits.num_classes
@@ -179,6 +183,15 @@ register(
                 "tuning_seeds": [],
                 "seeds": 5,
                 "competitors": ["raa", "dnrt"],
+            },
+            # What LA-SiLU is to bear, a change of an image's level and contrast, taken away before the network sees it
+            "per-image": {
+                **_LAPTOP,
+                "per_image": True,
+                "learning_rates": [1.0],
+                "tuning_seeds": [],
+                "seeds": 5,
+                "competitors": ["gelu", "la_silu"],
             },
         },
         cases=_cases,

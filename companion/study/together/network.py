@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from companion.study.models import Standardise
 from companion.study.models.initialisation import initialise
 
-__all__ = ["LAYERS", "ArenaCNN", "Whitening", "front"]
+__all__ = ["LAYERS", "ArenaCNN", "PerImage", "Whitening", "front"]
 
 #: Convolutions of the network, two a block.
 LAYERS = 6
@@ -72,21 +72,44 @@ class Whitening(nn.Module):
         return F.conv2d(x, self.weight)
 
 
-def front(images: Tensor) -> nn.Sequential:
+class PerImage(nn.Module):
+    """(x − mean) / deviation of each image by itself, over all of its channels and pixels.
+
+    A deviation of less than 1/√n, for n numbers, counts as that: an image of one colour stays what it is.
+
+    Examples
+    --------
+    >>> image = torch.tensor([0.0, 1.0]).expand(1, 3, 2, 2)
+    >>> torch.equal(PerImage()(image), PerImage()(0.5 + image / 2))
+    True
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Standardise."""
+        deviation, mean = torch.std_mean(x, dim=(1, 2, 3), keepdim=True, correction=0)
+        return (x - mean) / deviation.clamp(min=x[0].numel() ** -0.5)
+
+
+def front(images: Tensor, *, per_image: bool = False) -> nn.Sequential:
     """Return what comes first in an arena's network: pixels between 0 and 1 are standardised and whitened.
 
     Parameters
     ----------
     images : Tensor
         (N, C, H, W), between 0 and 1: the training images.
+    per_image : bool
+        Whether each image is standardised by itself, and not by all training images, channel by channel.
 
     Returns
     -------
     nn.Sequential
         It learns nothing.
     """
-    deviation, mean = torch.std_mean(images, dim=(0, 2, 3), keepdim=True)
-    standardise = Standardise(mean, deviation)
+    if per_image:
+        standardise: nn.Module = PerImage()
+    else:
+        deviation, mean = torch.std_mean(images, dim=(0, 2, 3), keepdim=True)
+        standardise = Standardise(mean, deviation)
     return nn.Sequential(standardise, Whitening(standardise(images[:_IMAGES])))
 
 

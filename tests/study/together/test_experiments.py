@@ -59,6 +59,7 @@ def test_the_presets_differ_in_size_alone():
     assert found["full"] == {"tuning", "widths", "epochs", "precision", "compiled", "device"}
     assert found["rates"] == {"learning_rates", "tuning_seeds", "competitors"}
     assert found["same-rate"] == {"learning_rates", "tuning_seeds", "competitors", "seeds"}
+    assert found["per-image"] == {"per_image", "learning_rates", "tuning_seeds", "competitors", "seeds"}
 
 
 # Every kind of entrance: as it is, with a parameter, by hooks, by another graph, with two arguments.

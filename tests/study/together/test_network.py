@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 from companion.study.datasets import load
-from companion.study.together.network import LAYERS, ArenaCNN, Whitening, front
+from companion.study.together.network import LAYERS, ArenaCNN, PerImage, Whitening, front
 from tests.cases import together
 
 
@@ -73,3 +73,15 @@ def test_a_unit_of_several_arguments_has_as_many_maps():
 def test_digits_can_be_whitened():
     first = front(load("digits", standardise=False).train.inputs)
     assert bool(first(load("digits", standardise=False).test.inputs).isfinite().all())
+
+
+def test_an_image_standardised_by_itself_has_no_level_and_no_contrast_of_its_own():
+    many = images()
+    first, plain = front(many, per_image=True), front(many)
+    assert isinstance(first[0], PerImage)
+    one = PerImage()(many)
+    torch.testing.assert_close(first[0](2 * many - 0.3), one, rtol=1e-4, atol=1e-4)
+    assert (plain[0](2 * many - 0.3) - plain[0](many)).abs().max() > 0.1
+    torch.testing.assert_close(one.mean((1, 2, 3)), torch.zeros(len(many)), rtol=0, atol=1e-5)
+    torch.testing.assert_close(one.std((1, 2, 3), correction=0), torch.ones(len(many)))
+    assert PerImage()(torch.full((1, 3, 4, 4), 0.7)).abs().max() < 1e-5
