@@ -17,8 +17,8 @@ decided here, as in the published code where that says it:
 - Batches of 200, no weight decay, a constant learning rate, 1e-3 where the paper is reproduced; inner and outer network
   share the optimiser. Pixels between 0 and 1 go through (x − ½)/½. No augmentation.
 - A tenth of the training images validates. The weights of the epoch with the highest validation accuracy are kept, by
-  copy; test images decide nothing. A training of 200 epochs (of the full presets) ends, stopped or not. A curve over
-  epochs ends where its training did.
+  copy; test images decide nothing. A training of 200 epochs (of the full presets) ends, stopped or not; the paper shows
+  400 of session III. A curve over epochs ends where its training did.
 - The widths are numbers of units; a unit has its arguments side by side. Normalisation is over all weighted sums of a
   sample, without learned numbers, before the inner network; dropout comes after it, of single numbers, in convolutional
   networks after the pooling; the head has neither. All layers are pooled while the map is at least 2×2, and its mean
@@ -56,9 +56,11 @@ epochs of session II and for the weights that are kept ("surface_kept"). Where a
 
 What the network of session III bears: corrupted images are `companion.study.corruptions.SEVERITIES`, where the paper
 has CIFAR-10-C. The attack is `companion.study.analysis.projected_gradient` with 40 steps on some of the test images, in
-evaluation mode, with several ε, the paper's last. The paper has AutoAttack, which is stronger: accuracies under attack
-are upper bounds. `masking` says where they cannot be believed. Where one is not above a tenth, a constant would do as
-well.
+evaluation mode, with several ε of black to white, the last with the paper's number. The paper has AutoAttack, which is
+stronger: accuracies under attack are upper bounds. But its attack is another in more than that, by the published code:
+there pixels lie between -1 and 1, so that 0.3 is 0.15 of black to white; the attack clips to [0, 1], which turns black
+into grey; and dropout stays on. So the accuracies of its Table 1 are none of ours. `masking` says where ours cannot be
+believed. Where one is not above a tenth, a constant would do as well.
 
 How neurons are compared, fixed before any result: differences of test accuracy in session III, paired by seed, t-test,
 with Holm's correction over the four pairs of one result (`comparisons`): "arity 2" with normalisation, which is the
