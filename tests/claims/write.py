@@ -21,7 +21,10 @@ def row(entry: Entry, committed: Claim | None) -> Claim:
 
 def main(mechanisms: Sequence[str] = ()) -> None:
     """Write the file of each mechanism that has claims; say what changed."""
-    for mechanism in mechanisms or [room for room in ROOMS if (FOLDER / room).is_dir()]:
+    every = [room for room in ROOMS if (FOLDER / room).is_dir()]
+    if unknown := {*mechanisms} - {*every}:
+        raise SystemExit(f"{', '.join(sorted(unknown))}: no such mechanism; there are {', '.join(every)}")
+    for mechanism in mechanisms or every:
         before = {each.id: each for each in written(mechanism)}
         after = {entry.row.id: row(entry, before.get(entry.row.id)) for entry in declared(mechanism)}
         for name in sorted(before.keys() | after.keys()):
