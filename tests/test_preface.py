@@ -27,7 +27,7 @@ from companion.study.analysis import compare, family
 from companion.study.together import citations, figures
 from companion.study.together import text as text_of
 from companion.study.together.composing import compositions
-from companion.study.together.disturbed import advised, trained_again
+from companion.study.together.disturbed import disturbed
 from tests.cuda.machine_code import ARCHITECTURES
 from tests.sentences import Said, sentences
 
@@ -196,10 +196,9 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     "GELU (+) or behind it (−): in points of accuracy, on text in bits saved for each letter; in brackets, less than "
     "matters.",
     "Plain ReLU is 4.0 points ahead of GELU in the transformer for photographs, and 0.047 bits in that for text.",
-    "In convolutions RAA, DNRT and two arguments ran at 0.3 of the learning rate of all others, which a short trial "
-    "chose; at that rate GELU itself loses 1.1 points, and beside it they are −0.3, −0.7 and −1.2.",
-    "The lead of ReLU with ARR is one on clean images: under wide noise it is behind GELU.",
-    "On digits half of all 16 were trained once more, and two verdicts changed: ReLU is behind then, DAC not.",
+    "In convolutions a short trial gave RAA, DNRT and two arguments 0.3 of the others' learning rate: there GELU itself "
+    "loses 1.1 points, and beside that GELU they lose 0.3, 0.7 and 1.2.",
+    "ReLU with ARR keeps its lead on shifted images; under wide noise it is behind GELU.",
     "What to make of it is the next page: {doc}`together/which-neuron`.",
     "Two of them at once, five pairs in the perceptron: none is better than the better of its two "
     "({doc}`together/composing`).",
@@ -214,13 +213,16 @@ def test_all_meet_in_one_network() -> None:
         parameters = by_network(rows(arena))
         assert all(max(each) < 1.01 * min(each) for each in parameters)
     transformer, text = arenas["together-vit"], arenas["together-gpt"]
+    transformer_rows = rows("together-vit")
     leads = [arena.comparisons()["relu"] for arena in (transformer, text)]
     assert [each.sign() for each in leads] == [1, 1]
     printed = re.findall(r"is ([\d.]+) points ahead of GELU in the tr.*?and ([\d.]+) bits in", FOUND)
     assert printed == [(f"{100 * leads[0].difference.mean:.1f}", f"{leads[1].difference.mean:.3f}")]
     assert text.leads("swiglu")
-    wide = figures.Column("", rows("together-vit"), "accuracy_std_0.3").comparisons()["relu_arr"]
-    assert (transformer.comparisons()["relu_arr"].sign(), wide.sign()) == (1, -1)
+    assert transformer.comparisons()["relu_arr"].sign() == 1
+    assert disturbed()["together-vit"]["shift"].verdicts()["relu_arr"] == "better"
+    for width in (0.15, 0.2, 0.3):
+        assert figures.Column("", transformer_rows, f"accuracy_std_{width}").comparisons()["relu_arr"].sign() == -1
     photographs = arenas["together-conv"]
     rates = {each["neuron"]: each["learning_rate"] for each in results.load("together-conv")["chosen"]}
     assert {name for name, rate in rates.items() if rate == 0.3} == {"raa", "dnrt", "two_arguments_last"}
@@ -232,14 +234,6 @@ def test_all_meet_in_one_network() -> None:
     beside = figures.Column("", [*slower, *others], reference="slower").comparisons()
     lost_beside = [f"{100 * beside[name].difference.mean:.1f}" for name in ("raa", "dnrt", "two_arguments_last")]
     assert lost_beside == ["-0.3", "-0.7", "-1.2"]
-    digits = arenas["together-mlp"]
-    behind = [each for name, each in digits.comparisons().items() if digits.verdicts()[name] == "worse"]
-    assert behind
-    again = trained_again()["accuracy"].verdicts()
-    assert (len(again), len(digits.verdicts())) == (8, 16)
-    now, then = advised(), advised(again=True)
-    assert (again["relu"], again["dac"], digits.verdicts()["dac"]) == ("worse", "same", "worse")
-    assert sum(now[name]["together-mlp"] != then[name]["together-mlp"] for name in again) == 2
     pairs = compositions(rows("together-pairs"))
     assert len(pairs) == 5
     assert all(each.verdict != "adds" for each in pairs)
@@ -281,16 +275,16 @@ def test_the_table_says_who_is_first_and_which_of_the_papers_neurons_are_clearly
 
 
 @says(
-    "- **In a small transformer try a sharper curve.**",
-    "In ours, whose weights begin with 0.02 as GPT-2's do, a SiLU that bends four times as fast is 2.7 points ahead "
-    "of GELU on photographs, two thirds of ReLU's lead, and 0.075 bits on text, more than ReLU "
-    "({doc}`together/how-sharp`).",
+    "- **In a small transformer whose weights begin with 0.02 try a sharper curve.**",
+    "In ours, 64 and 128 wide, a SiLU that bends four times as fast is 2.7 points ahead of GELU on photographs, two "
+    "thirds of ReLU's lead, and 0.075 bits on text, more than ReLU ({doc}`together/how-sharp`).",
     "In the three other networks ReLU, the sharpest, gains nothing.",
 )
 def test_a_sharper_silu_is_ahead_in_the_two_transformers() -> None:
     gains = {}
-    for preset, arena in (("images", "together-vit"), ("text", "together-gpt")):
+    for preset, arena, width in (("images", "together-vit", 64), ("text", "together-gpt", 128)):
         sharp = results.load("together-sharpness", preset)
+        assert {results.load(arena)["settings"]["width"], sharp["settings"]["width"]} == {width}
         met = [row for row in rows(arena) if row["seed"] in sharp["seeds"] and row["neuron"] in ("gelu", "relu")]
         found = replace(figures.finished()[arena], rows=[*met, *sharp["rows"]]).comparisons()
         assert found["sharp_4"].sign() == 1
@@ -308,7 +302,7 @@ def test_a_sharper_silu_is_ahead_in_the_two_transformers() -> None:
 @says(
     "- **Where classes are rare in training and count alike in use, change the loss first.**",
     "In our convolutions balanced softmax is worth 10.0 points with GELU (the most frequent classes lose), and no "
-    "neuron of those that we ran there gains as much as one ({doc}`together/rare-classes`).",
+    "neuron of those that we ran there gains even one point ({doc}`together/rare-classes`).",
 )
 def test_the_loss_matters_more_than_the_neuron_where_classes_are_rare() -> None:
     tail = rows("together-conv-tail")
