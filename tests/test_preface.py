@@ -196,8 +196,8 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     "GELU (+) or behind it (−): in points of accuracy, on text in bits saved for each letter; in brackets, less than "
     "matters.",
     "Plain ReLU is 4.0 points ahead of GELU in the transformer for photographs, and 0.047 bits in that for text.",
-    "In convolutions a short trial gave RAA, DNRT and two arguments 0.3 of the others' learning rate: there GELU itself "
-    "loses 1.1 points, and beside that GELU they lose 0.3, 0.7 and 1.2.",
+    "In convolutions a short trial gave RAA, DNRT and two arguments 0.3 of the others' learning rate: there GELU "
+    "itself loses 1.1 points, and beside that GELU they lose 0.3, 0.7 and 1.2.",
     "ReLU with ARR keeps its lead on shifted images; under wide noise it is behind GELU.",
     "What to make of it is the next page: {doc}`together/which-neuron`.",
     "Two of them at once, five pairs in the perceptron: none is better than the better of its two "

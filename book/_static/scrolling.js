@@ -12,6 +12,15 @@
         box.removeAttribute("tabindex");
         delete box.dataset.scrolls;
       }
+      if (box.rows) {
+        // Its first column stays, if that leaves room for the others.
+        box.classList.toggle("first-stays", scrolls && box.rows[0].cells[0].offsetWidth < 0.4 * box.clientWidth);
+      }
+      const caption = box.querySelector(":scope > figcaption");
+      if (caption?.offsetHeight) {
+        const below = box.getBoundingClientRect().bottom - caption.getBoundingClientRect().top;
+        box.style.setProperty("--below", `${below}px`);
+      }
     }
   }
 

@@ -98,6 +98,25 @@ def test_a_page_fits_a_phone_by_day_and_night_without_a_complaint_and_without_th
     assert visit.complaints == []
 
 
+def test_on_a_phone_the_first_column_of_a_wide_table_stays_and_captions_do_not_fade(reader):
+    page = reader(**PHONE).open("together/which-neuron.html")
+    table = page.locator("main table").first
+    first, second = table.evaluate(
+        """table => {
+          const left = place => table.rows[1].cells[place].getBoundingClientRect().left;
+          const first = left(0), second = left(1);
+          table.scrollLeft = 60;
+          return [first - left(0), second - left(1)];
+        }"""
+    )
+    assert abs(first) <= 1
+    assert second > 50
+    clear, high = page.locator("main .neuron-figure").first.evaluate(
+        """figure => [figure.style.getPropertyValue("--below"), figure.querySelector("figcaption").offsetHeight]"""
+    )
+    assert float(clear.removesuffix("px")) >= high > 0
+
+
 @pytest.fixture
 def chapter(reader):
     """The chapter with the figure of two sliders."""
