@@ -161,25 +161,30 @@ def test_the_threshold_added_little_and_its_loss_some_points() -> None:
 @says(
     "5. {doc}`Two arguments <mechanisms/multi-argument>`.",
     "One such unit learns XOR, and so does one with a single sum and a learned curve.",
-    "In three small tests two arguments, normalised where that helps, led plain ReLU by 3.0 to 8.1 points.",
-    "They led normalised ReLU in one of the three; over one learned argument they led in none.",
+    "In three small tests two arguments, normalised where the tuning preferred it, led plain ReLU by 3.0 to 7.2 "
+    "points.",
+    "They led normalised ReLU, the paper's rival, in one of the three, and one learned argument in none.",
 )
 def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
-    leads = []
-    for name, normalised in zip(ARGUMENTS, (0, 0, 1), strict=True):
+    leads, normalised = [], []
+    for name in ARGUMENTS:
         by_case: dict[str, dict[int, float]] = {}
-        for row in rows(name):
+        run = results.load(name)
+        for row in run["rows"]:
             by_case.setdefault(label(row), {})[row["seed"]] = 100 * row["accuracy"]
-        better = {
-            neuron: max((by_case[neuron], by_case[f"{neuron} + norm"]), key=lambda seeds: sum(seeds.values()))
-            for neuron in ("relu", "arity 1", "arity 2")
-        }
-        assert better["relu"] == by_case["relu + norm"]
-        others = {"plain": by_case["relu"], "normalised": better["relu"], "one": better["arity 1"]}
-        found = {each.key: each for each in family({key: (better["arity 2"], other) for key, other in others.items()})}
+        one, two = (
+            by_case[
+                label(max((each for each in run["chosen"] if each["neuron"] == neuron), key=lambda each: each["score"]))
+            ]
+            for neuron in ("arity 1", "arity 2")
+        )
+        others = {"plain": by_case["relu"], "normalised": by_case["relu + norm"], "one": one}
+        found = {each.key: each for each in family({key: (two, other) for key, other in others.items()})}
         leads.append(found["plain"].difference.mean)
-        assert (found["plain"].sign(), found["normalised"].sign()) == (1, normalised)
+        normalised.append(found["normalised"].sign())
+        assert found["plain"].sign() == 1
         assert found["one"].sign() <= 0
+    assert sorted(normalised) == [0, 0, 1]
     printed = re.findall(r"plain ReLU by\s+([\d.]+) to ([\d.]+) points", FOUND)
     assert printed == [(f"{min(leads):.1f}", f"{max(leads):.1f}")]
     printed_there = nbformat.read(BOOK / "mechanisms" / "multi-argument.ipynb", as_version=4).cells
