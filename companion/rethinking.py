@@ -13,7 +13,7 @@ from companion.neurons import Neuron, declared
 from companion.neurons.declaration import Acts
 from companion.rehearsal import Example, example_of
 from companion.surgery.places import copy_of
-from companion.surgery.report import parameters
+from companion.surgery.report import parameters, refuse_taken
 
 __all__ = ["Entered", "Rethought", "extra_loss", "rethink", "undo"]
 
@@ -131,8 +131,8 @@ def rethink(
         If the model is no module, or a scripted one, or the example is none of what is allowed.
     ValueError
         If a name is unknown, the neurons do not go together, one that needs labels has no classes, the network was
-        rethought already, a neuron finds no place in it, or `held`, `weight` and `response` have no loss that they
-        could be about, or two. The error gives the reason.
+        rethought already or has an attribute of its own where a report would stand, a neuron finds no place in it, or
+        `held`, `weight` and `response` have no loss that they could be about, or two. The error gives the reason.
 
     Notes
     -----
@@ -186,6 +186,7 @@ def rethink(
     if why := _why_not(chosen, classes):
         raise ValueError(f"neurons: got {neurons!r}, but {why}")
     new, entered = copy_of(model), list[Entered]()
+    refuse_taken(model, NAME, Rethought)
     if isinstance(vars(model).get(NAME), Rethought):
         names = "+".join(vars(model)[NAME].neurons)
         raise ValueError(f"model: got one that was rethought as {names!r}, allowed is one that was not; see undo")

@@ -338,3 +338,41 @@ def test_an_example_gives_no_argument_by_which_a_converted_network_would_decide(
     assert companion.rethink(model, "dac", {"x": x, "mask": None})(x).shape == model(x).shape
     with pytest.raises(ValueError, match=r"'dac' cannot enter this Masked; mask: got a Tensor, allowed is None"):
         companion.rethink(model, "dac", (x, torch.ones(())))
+
+
+class Counted(nn.Module):
+    """Reads an attribute that is called as a report is."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.first, self.act, self.last = nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)
+        self.name = name
+        setattr(self, name, False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Negate, if it is so."""
+        result: Tensor = self.last(self.act(self.first(x)))
+        return -result if getattr(self, self.name) else result
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("rethought", lambda model: companion.rethink(model, "aglu", (8,))),
+        ("replaced", lambda model: companion.rethink(model, "aglu", (8,))),
+        ("converted", lambda model: companion.rethink(model, "dac", (8,))),
+        ("replaced", lambda model: companion.replace_activations(model, {"relu": "aglu"}, inplace=True)),
+        ("replaced", lambda model: companion.to_units(model, companion.baselines.Maxout, (8,), inplace=True)),
+        ("converted", companion.to_dac),
+        ("converted", lambda model: companion.to_multibias(model, 2)),
+    ],
+)
+def test_a_report_takes_the_place_of_nothing_that_the_network_has(
+    name: str, change: Callable[[nn.Module], nn.Module]
+) -> None:
+    model, x = Counted(name), torch.randn(4, 8)
+    expected = model(x)
+    with pytest.raises(ValueError, match=f"attribute '{name}' of its own, a bool, allowed is one without"):
+        change(model)
+    assert torch.equal(model(x), expected)
+    assert vars(model)[name] is False

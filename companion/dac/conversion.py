@@ -20,7 +20,7 @@ from companion.dac.flow import NORMS, Flow, follow
 from companion.dac.layers import DACConv2d, DACLinear
 from companion.dac.tracing import SHAPE, Network, free_name, trace
 from companion.operators import as_int
-from companion.surgery.report import alike, parameters
+from companion.surgery.report import alike, parameters, refuse_taken
 
 __all__ = ["ChannelBias", "Converted", "PreActivated", "to_dac", "to_multibias"]
 
@@ -437,7 +437,8 @@ def to_dac(
     ValueError
         If the network cannot be traced (the error names the module), it is in training mode and does something else in
         evaluation, nothing in it can be replaced (it says what activations there are), or `first` is given and the
-        first layer cannot be replaced, or with `keep_function`.
+        first layer cannot be replaced, or with `keep_function`, or the network has an attribute ``converted`` of its
+        own.
 
     Notes
     -----
@@ -488,6 +489,7 @@ def to_dac(
         raise ValueError(
             "keep_function: got True together with first, which changes the function; allowed is one of them"
         )
+    refuse_taken(model, "converted", Converted)
     net = trace(model, example_input)
     entrance = _entrance(net) if first else None
     flow = follow(net, _gains, biases=True, bare_sums=not keep_function, first=entrance)
@@ -542,7 +544,7 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
         If `model` is no module, `copies` no int, or `example_input` no tensor.
     ValueError
         If the network cannot be traced, it is in training mode and does something else in evaluation, nothing in it can
-        be replaced, or `copies` is not positive.
+        be replaced, `copies` is not positive, or the network has an attribute ``converted`` of its own.
 
     References
     ----------
@@ -571,6 +573,7 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
         return getattr(layer, "groups", 1) == 1
 
     copies = as_int("copies", copies, minimum=1)
+    refuse_taken(model, "converted", Converted)
     net = trace(model, example_input)
     flow = follow(net, ungrouped, biases=False, bare_sums=False)
     if not flow.takers:

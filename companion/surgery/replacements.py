@@ -27,7 +27,7 @@ from companion.surgery.places import (
     put_class,
     put_function,
 )
-from companion.surgery.report import alike, parameters
+from companion.surgery.report import alike, parameters, refuse_taken
 from companion.surgery.rules import Key, Make, Rule, Rules, called_kind
 
 __all__ = ["Replaced", "replace_activations", "restore_activations"]
@@ -117,8 +117,8 @@ def replace_activations(
         is no module, or a scripted one.
     ValueError
         If a name is not known; if nothing is replaced, the error says why; if ``channels`` is wanted without an
-        example; or if a new module has an ``arity`` other than 1, as `MultiArgument` has: the layer before it would
-        need more outputs.
+        example; if a new module has an ``arity`` other than 1, as `MultiArgument` has: the layer before it would
+        need more outputs; or if the network has an attribute ``replaced`` of its own.
 
     Notes
     -----
@@ -166,6 +166,7 @@ def replace_activations(
         raise ValueError(f"example: got None, but what replaces {wanting} wants the number of channels")
     if inplace and rules.of("", model):
         raise ValueError("inplace: the model is itself the activation; replace it by the new one, or let it be copied")
+    refuse_taken(model, "replaced", Replaced)
     before = parameters(model)
     target = model if inplace else copy_of(model)
     report = Replaced()

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 
 from torch import nn
 
-__all__ = ["alike", "parameters"]
+__all__ = ["alike", "parameters", "refuse_taken"]
+
+
+def refuse_taken(model: nn.Module, name: str, report: type) -> None:
+    """Refuse a network that has something of its own where a report will stand: its forward may read it."""
+    if hasattr(model, name) and not isinstance(own := getattr(model, name), report):
+        raise ValueError(
+            f"model: got a {type(model).__name__} with an attribute {name!r} of its own, a {type(own).__name__}, "
+            "allowed is one without: the report stands there"
+        )
 
 
 def alike(said: Mapping[str, str]) -> list[str]:
