@@ -75,7 +75,8 @@ def to_units(
     -----
     An activation stays where something else reads what comes before it, too, as a skip connection does, or where
     that is a sum; so in a residual network the activations inside of the branches are replaced. Layers are torch's
-    Linear and Conv1d to Conv3d, and the Conv1D of transformers, whose outputs nobody else reads. A module without
+    Linear and Conv1d to Conv3d, and the Conv1D of transformers, whose outputs nobody else reads; none that is pruned,
+    or has its weight made of other tensors in another way. A module without
     parameters that is called several times, as the ReLU of a block of torchvision's, becomes one for each call.
     Hooks of an activation go over to what takes its place, and are given all arguments of its units.
     All hooks run on the example, see `companion.replace_activations`.
@@ -203,6 +204,11 @@ def _counted_by(module: nn.Module) -> str:
     return "nf" if of_transformers else _LAYERS.get(kind, "")
 
 
+def _is_whole(module: nn.Module) -> bool:
+    """Whether a layer holds its weight and its bias and nothing that they are made of."""
+    return module._parameters.keys() <= {"weight", "bias"} and not (_counted_by(module) and module._buffers)
+
+
 @dataclass
 class _Sources:
     """What a run says of the activations that may have several arguments."""
@@ -304,6 +310,8 @@ def _followed(run: _Run, modules: Mapping[str, nn.Module], slot: str) -> tuple[l
                 return [], f"{maker} comes before it"
             if others:
                 return [], f"{others[0]} reads what comes before it, too"
+            if not _is_whole(modules[maker]):
+                return [], f"{maker} makes its weight of other tensors, as after pruning"
             found.append(maker)
             if _counted_by(modules[maker]):
                 break

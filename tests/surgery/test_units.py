@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 from companion import MultiArgument, restore_activations, to_units
 from companion.baselines import GEGLU, Maxout
@@ -151,6 +153,24 @@ def test_a_tied_weight_is_not_widened() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     model[2].weight = model[0].weight
     with pytest.raises(ValueError, match="Linear or its parameters stand in several places: '1'"):
+        to_units(model, Maxout, (3,))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
+        lambda layer: prune.random_unstructured(layer, "bias", 0.5),
+        torch.nn.utils.spectral_norm,
+        torch.nn.utils.weight_norm,
+    ],
+)
+def test_a_layer_that_makes_its_weight_of_other_tensors_is_not_widened(change: Callable[[nn.Module], object]) -> None:
+    layer = nn.Linear(3, 4)
+    with torch.no_grad():  # else torch could not copy it
+        change(layer)
+    model = nn.Sequential(layer, nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="0 makes its weight of other tensors, as after pruning: '2'"):
         to_units(model, Maxout, (3,))
 
 
