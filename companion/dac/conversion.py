@@ -212,9 +212,9 @@ class Converted:
     left : dict
         By the name of an activation, why it stays.
     changed : dict
-        By the name of a module, why the network computes something else than it did: the module makes a sum, is new, or
-        is not called in the mode, training or evaluation, in which the network was converted. Empty: it computes the
-        same, but for dropout in training.
+        By the name of a module, why the network computes something else than it did, or may: the module makes a sum, is
+        new, has hooks on its way forward that see other values now or are gone, or is not called in the mode, training
+        or evaluation, in which the network was converted. Empty: it computes the same, but for dropout in training.
     parameters : (int, int)
         How many the network had before, and has now.
     limits : dict
@@ -249,6 +249,23 @@ def _finished(
     numbers = (parameters(model), parameters(new))
     vars(new)["converted"] = Converted(made, _left(net, flow), changed, numbers, dict(net.limits))
     return new
+
+
+def _hooked(net: Network, flow: Flow) -> dict[str, str]:
+    """By its name, what is to be said of a module with hooks that is given or gives another value than it did."""
+    moved, found = flow.moved(), dict[str, str]()
+
+    def is_another(node: fx.Node) -> bool:
+        state = flow.states[node]
+        return state.activation is not None or not moved.isdisjoint(state.offset)
+
+    for node in net.graph.nodes:
+        module = net.module(node)
+        if module is None or not (module._forward_hooks or module._forward_pre_hooks):
+            continue
+        if any(is_another(x) for x in (node, *node.all_input_nodes) if x not in flow.needs.get(node, [])):
+            found[str(node.target)] = "its hooks are gone" if node in flow.moving else "its hooks see other values"
+    return found
 
 
 def _has_parameters(model: nn.Module, name: str) -> bool:
@@ -495,7 +512,8 @@ def to_dac(
     flow = follow(net, _gains, biases=True, bare_sums=not keep_function, first=entrance)
     if not flow.takers and not first:
         raise _nothing_moves(net, flow, model, "an nn.Linear or nn.Conv2d with more than one output per group")
-    changed = {net.where(node): "a sum reads its operands without their activation" for node in flow.bared}
+    changed = _hooked(net, flow)
+    changed |= {net.where(node): "a sum reads its operands without their activation" for node in flow.bared}
     if entrance is not None:
         changed[str(entrance.target)] = "the first layer has an activation"
     made = _rebuild(net, flow, _pre_activated if shared else _dac)
@@ -578,5 +596,6 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
     flow = follow(net, ungrouped, biases=False, bare_sums=False)
     if not flow.takers:
         raise _nothing_moves(net, flow, model, "an nn.Linear or an ungrouped nn.Conv2d")
+    changed = _hooked(net, flow)
     made = _rebuild(net, flow, multibias)
-    return _finished(net, flow, made, dict.fromkeys(made, "its weights are new"), model)
+    return _finished(net, flow, made, changed | dict.fromkeys(made, "its weights are new"), model)

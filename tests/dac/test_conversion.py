@@ -801,6 +801,27 @@ def test_a_hook_of_a_layer_is_called_once_forward_and_once_backward(convert) -> 
     assert called == ["forward", "before backward", ((5, 3), (5, 3))]
 
 
+@pytest.mark.parametrize(
+    ("name", "hook", "said"),
+    [
+        ("0", lambda module, args, out: out * 2, ""),  # the biases that move are those of the normalisation
+        ("1", lambda module, args, out: out.clamp(-0.1, 0.1), "its hooks see other values"),
+        ("2", lambda module, args, out: out * 2, "its hooks are gone"),
+        ("3", lambda module, args, out: out * 2, "its hooks see other values"),
+        ("4", lambda module, args, out: out * args[0].mean(), "its hooks see other values"),
+        ("5", lambda module, args, out: out * 2, ""),
+    ],
+)
+def test_a_hook_that_sees_another_value_may_change_the_function(name: str, hook, said: str) -> None:
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 5, 3), nn.Sigmoid()
+    model, x = trained(nn.Sequential(*layers)).eval(), torch.randn(2, 3, 12, 12).double()
+    model[4].bias = None  # no ChannelBias after it
+    model.get_submodule(name).register_forward_hook(hook)
+    new = to_dac(model)
+    assert new.converted.changed == ({name: said} if said else {})
+    assert torch.allclose(new(x), model(x)) == (not said)
+
+
 def test_a_hook_that_the_new_network_gets_is_its_own() -> None:
     model, called = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3)), []
     to_dac(model).register_forward_hook(lambda *_: called.append("the new one"))
