@@ -1,8 +1,11 @@
 """Which parameters an optimiser decays."""
 
+import re
+from collections import defaultdict
 from typing import Any, Literal
 
 from torch import nn
+from torch.nn.utils.parametrizations import _WeightNorm
 
 __all__ = ["parameter_groups"]
 
@@ -24,9 +27,9 @@ def parameter_groups(
     weight_decay : float
         For all other parameters.
     decay : str
-        "kernels": of those only the parameters named ``weight``, or like ``in_proj_weight`` and ``weight_ih_l0``, with
-        two or more dimensions, which linear operators multiply with. Biases are spared, also those that a DAC has per
-        weight, and so is the scale of a normalisation. "all": all of them.
+        "kernels": of those only the parameters named ``weight``, or like ``in_proj_weight`` and ``weight_ih_l0``, with two or more dimensions, which linear operators multiply with. Biases are spared, also
+        those that a DAC has per weight, and so is the scale of a normalisation. "all": all of them. A parametrised
+        tensor counts as itself; of a weight that is normed the direction is a kernel, and its length is none.
 
     Returns
     -------
@@ -68,22 +71,41 @@ def parameter_groups(
         listed = vars(module).get("no_weight_decay", getattr(type(module), "no_weight_decay", ()))
         if callable(listed):
             method: Any = module.no_weight_decay
-            below = dict(module.named_parameters(remove_duplicate=False))
-            exempt.update(below[name] for name in method() if name in below)
+            below = _named(module)
+            exempt.update(parameter for name in method() for parameter in below[name])
             listed = ()
         for name in listed:
-            own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
+            own = {name: parameters for name, parameters in _named(module).items() if "." not in name}
             if name not in own:
                 raise ValueError(
                     f"{type(module).__name__}.no_weight_decay lists {name!r}; its parameters are {sorted(own)}"
                 )
-            exempt.add(own[name])
-        if decay == "kernels":
-            own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
-            exempt.update(value for name, value in own.items() if "weight" not in name.split("_") or value.ndim < 2)
+            exempt.update(own[name])
+    if decay == "kernels":
+        named = model.named_parameters(remove_duplicate=False)
+        exempt.update(parameter for name, parameter in named if not _is_kernel(model, name, parameter))
     learnable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in learnable if p not in exempt], "weight_decay": weight_decay},
         {"params": [p for p in learnable if p in exempt], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
+
+
+def _named(module: nn.Module) -> defaultdict[str, list[nn.Parameter]]:
+    """The parameters by their names, and what a parametrised tensor is made of by the name of that."""
+    named = defaultdict(list)
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        named[re.sub(r"(^|\.)parametrizations\.(\w+)\.original\d*$", r"\1\2", name)].append(parameter)
+    return named
+
+
+def _is_kernel(model: nn.Module, name: str, parameter: nn.Parameter) -> bool:
+    """Whether a parameter is what a linear operator multiplies with, by its whole name."""
+    path, _, own = name.rpartition(".")
+    if re.search(r"(^|\.)parametrizations\.\w+$", path) and own.startswith("original"):
+        if own == "original0" and isinstance(next(model.get_submodule(path).children()), _WeightNorm):
+            return False
+        own = path.rpartition(".")[2]
+    is_length = own.endswith("_g")  # of torch's older weight_norm
+    return parameter.ndim >= 2 and not is_length and "weight" in own.split("_")

@@ -4,7 +4,15 @@ from scipy import stats
 from torch import fx, nn
 from torch.func import functional_call, vmap
 
-from companion import RAA, ChannelAttention, SpatialChannelAttention, count, parameter_groups, replace_activations
+from companion import (
+    AGLU,
+    RAA,
+    ChannelAttention,
+    SpatialChannelAttention,
+    count,
+    parameter_groups,
+    replace_activations,
+)
 from companion.baselines import GDN, GLU, ExtraLinear, Gumbel, Maxout, MultiBias, PReLU, SwiGLU, Swish, gumbel
 from companion.study import models
 from tests.cases import together
@@ -45,6 +53,30 @@ def test_kernels_of_attention_and_of_recurrent_layers_are_decayed_too():
     assert {names[id(parameter)] for parameter in decayed["params"]} == {
         *("0.in_proj_weight", "0.out_proj.weight", "1.weight_ih_l0", "1.weight_hh_l0")
     }
+
+
+def test_parametrised_tensors_are_decayed_as_what_they_are():
+    norm, old = torch.nn.utils.parametrizations.weight_norm, torch.nn.utils.weight_norm
+    spectral = torch.nn.utils.parametrizations.spectral_norm
+    layers = norm(torch.nn.Linear(4, 3)), old(torch.nn.Linear(4, 3)), spectral(torch.nn.Linear(4, 3))
+    model = torch.nn.ModuleList(layers)
+    decayed, _ = parameter_groups(model, 0.1, "kernels")
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert {names[id(parameter)] for parameter in decayed["params"]} == {
+        *("0.parametrizations.weight.original1", "1.weight_v", "2.parametrizations.weight.original"),
+    }
+
+
+def test_a_parametrised_slope_stays_exempt():
+    class Positive(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.softplus(x)
+
+    layer = AGLU()
+    torch.nn.utils.parametrize.register_parametrization(layer, "kappa", Positive())
+    [spared] = parameter_groups(layer, 0.1)
+    assert spared["weight_decay"] == 0
+    assert len(spared["params"]) == 2
 
 
 def test_prelu_exempts_its_slope_from_decay():
