@@ -8,6 +8,7 @@ from companion import (
     AGLU,
     RAA,
     ChannelAttention,
+    MultiArgument,
     SpatialChannelAttention,
     count,
     parameter_groups,
@@ -58,12 +59,13 @@ def test_kernels_of_attention_and_of_recurrent_layers_are_decayed_too():
 def test_parametrised_tensors_are_decayed_as_what_they_are():
     norm, old = torch.nn.utils.parametrizations.weight_norm, torch.nn.utils.weight_norm
     spectral = torch.nn.utils.parametrizations.spectral_norm
-    layers = norm(torch.nn.Linear(4, 3)), old(torch.nn.Linear(4, 3)), spectral(torch.nn.Linear(4, 3))
+    layers = norm(torch.nn.Linear(4, 3)), old(torch.nn.Linear(4, 3)), spectral(torch.nn.Linear(4, 3)), MultiArgument()
     model = torch.nn.ModuleList(layers)
     decayed, _ = parameter_groups(model, 0.1, "kernels")
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     assert {names[id(parameter)] for parameter in decayed["params"]} == {
         *("0.parametrizations.weight.original1", "1.weight_v", "2.parametrizations.weight.original"),
+        *("3.weights.0", "3.weights.1", "3.weights.2"),
     }
 
 
