@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from companion.layeract.op import SCALES, check_alpha, check_dims, layer_act
@@ -18,9 +15,8 @@ class LayerAct(nn.Module):
 
     .. math:: a_i = y_i\,s(n_i),\qquad n_i = \frac{y_i - \mu}{\sqrt{\sigma^2 + \alpha}}
 
-    Training and evaluation are alike: the statistics are those of each sample itself. There is nothing to learn. But a
-    network was trained with its :math:`\alpha`, so that is saved with the model's state and comes back with it. A state
-    that has none, of a network with another activation here, leaves it as it is.
+    Training and evaluation are alike: the statistics are those of each sample itself. There is nothing to learn, and
+    nothing in the state dict: like the ε of torch's normalisations, :math:`\alpha` is a setting of the module.
 
     Parameters
     ----------
@@ -39,7 +35,7 @@ class LayerAct(nn.Module):
     Attributes
     ----------
     alpha : float
-        May be set. In the state dict it is the extra state, a float64 tensor that ``half()`` leaves alone.
+        May be set.
 
     Raises
     ------
@@ -62,8 +58,6 @@ class LayerAct(nn.Module):
     >>> layer = companion.LayerAct("hardsigmoid", alpha=0.1)
     >>> layer(torch.randn(8, 16, 5, 5)).shape
     torch.Size([8, 16, 5, 5])
-    >>> layer.state_dict()["_extra_state"]
-    tensor(0.1000, dtype=torch.float64)
     """
 
     __prepare_scriptable__ = refuse_script
@@ -89,21 +83,6 @@ class LayerAct(nn.Module):
 
     def forward(self, y: Tensor) -> Tensor:
         return layer_act(y, self.scale, self.alpha, self.dims, self.unbiased)
-
-    def get_extra_state(self) -> Tensor:
-        """α, for the state dict."""
-        return torch.tensor(self.alpha, dtype=torch.float64)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """α, from a state dict."""
-        self.alpha = check_alpha(float(state))
-
-    def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: list[str], *others: Any
-    ) -> None:
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, *others)
-        with contextlib.suppress(ValueError):  # where it is no key that is missed
-            missing_keys.remove(prefix + "_extra_state")
 
     def extra_repr(self) -> str:
         return f"scale={self.scale!r}, alpha={self.alpha:g}, dims={self.dims}, unbiased={self.unbiased}"
