@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -40,6 +41,7 @@ class Entered:
     report: str
     parameters: tuple[int, int]
     _before: nn.Module | None = field(default=None, repr=False, compare=False)
+    _replaced: object = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -201,13 +203,14 @@ def rethink(
             raise ValueError(f"neurons: {neuron.name!r} cannot enter this {type(model).__name__}; {error}") from error
         report = _report(new, neuron)
         kept = before if neuron.leave is None else None
-        entered.append(Entered(neuron.name, neuron.title, report, (number, parameters(new)), kept))
+        replaced = None if neuron.leave is None or neuron.loss is not None else vars(new)["replaced"]
+        entered.append(Entered(neuron.name, neuron.title, report, (number, parameters(new)), kept, replaced))
     _put(new, Rethought(tuple(entered)))
     return new
 
 
 def undo(model: nn.Module) -> nn.Module:
-    """Undo `rethink`.
+    """Undo `rethink`: in the network itself where that can be, and after "dac" by the old one, which the report keeps.
 
     Parameters
     ----------
@@ -224,7 +227,8 @@ def undo(model: nn.Module) -> nn.Module:
     Raises
     ------
     ValueError
-        If the network was not rethought, or stands in a wrapper, such as DistributedDataParallel.
+        If the network was not rethought, or stands in a wrapper, such as DistributedDataParallel, or its activations
+        were replaced once more since then. Nothing is changed then.
 
     Examples
     --------
@@ -237,16 +241,25 @@ def undo(model: nn.Module) -> nn.Module:
       (1): GELU(approximate='none')
     )
     """
-    report = _report_of(model)
-    delattr(model, NAME)
+    report, given = _report_of(model), model
+    on_top = itertools.takewhile(lambda each: each._before is None, reversed(report.entered))
+    made = next((each._replaced for each in on_top if each._replaced is not None), None)
+    if made is not None and vars(model).get("replaced") is not made:
+        raise ValueError(
+            f"model: got a {type(model).__name__} whose activations were replaced since rethink, allowed is "
+            "one in which its neurons stand; see restore_activations"
+        )
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     for each in reversed(report.entered):
         leave = declared()[each.name].leave
+        if declared()[each.name].loss is not None and each.name not in model._modules:
+            continue  # as after detach_arr
         if leave is not None:
             model = leave(model)
         else:
             assert each._before is not None
             model = each._before.to(like).train(model.training)
+    delattr(given, NAME)
     return model
 
 

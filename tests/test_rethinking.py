@@ -159,6 +159,34 @@ def test_hooks_of_an_activation_go_over_to_what_takes_its_place_and_back(neurons
         assert sorted(seen) == sorted(["4 are given", *(f"{hook} {what}" for hook in hooks)])
 
 
+def test_what_lies_on_top_is_to_leave_first() -> None:
+    x = torch.randn(5, 2, 4, 4)
+    new = companion.rethink(SmallNet(), "norm+aglu+arr", (2, 4, 4), CLASSES)
+    for model in (new, copy.deepcopy(new), pickle.loads(pickle.dumps(new))):
+        companion.replace_activations(model, {companion.AGLU: nn.Tanh}, inplace=True)
+        expected = model(x)
+        with pytest.raises(ValueError, match="got a SmallNet whose activations were replaced since rethink"):
+            companion.undo(model)
+        assert torch.equal(model(x), expected)
+        companion.restore_activations(model)
+        back = companion.undo(model)
+        assert not any(hasattr(back, name) for name in ("rethought", "replaced", "arr"))
+
+
+def test_undone_after_its_loss_was_detached() -> None:
+    new = companion.rethink(SmallNet(), "raa+arr", (2, 4, 4), CLASSES)
+    back = companion.undo(companion.detach_arr(new))
+    assert not any(hasattr(back, name) for name in ("rethought", "replaced", "arr"))
+
+
+def test_what_undo_cannot_do_leaves_the_report_there() -> None:
+    new = companion.rethink(SmallNet(), "raa+arr", (2, 4, 4), CLASSES)
+    new.arr = nn.Identity()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="without an 'arr'"):
+            companion.undo(new)
+
+
 def test_the_losses_of_several_neurons_add_up() -> None:
     torch.manual_seed(0)
     x, target = batch()
