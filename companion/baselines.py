@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from companion.activations import ACTIVATIONS, check_elementwise
 from companion.operators import (
+    OfClasses,
     as_float,
     as_int,
     cast,
@@ -359,7 +360,7 @@ def normalisation(channels: int, dim: int = -1) -> nn.Module:
     return nn.GroupNorm(1, channels, affine=False)
 
 
-class CentreLoss(nn.Module):
+class CentreLoss(OfClasses):
     r"""Centre loss: how far responses lie from the centre of their class, squared; the centres follow.
 
     .. math::
@@ -381,19 +382,24 @@ class CentreLoss(nn.Module):
     Attributes
     ----------
     centres : Tensor
-        (K, d) in float32, 0 at the start; a buffer. It moves in training mode and gets no gradient.
+        (K, d) in float32, whatever the network's dtype, 0 at the start; a buffer. It moves in training mode and gets no
+        gradient.
 
     Raises
     ------
     TypeError
-        If a number is not one, or the input has no floating dtype.
+        If a number is not one, the input has no floating dtype, or the targets are not whole numbers.
     ValueError
-        If a number is out of range, or the input has another shape than (N, d) with targets (N,).
+        If a number is out of range, the input has another shape than (N, d) with targets (N,), or a target is not one
+        of 0 … K − 1. The centres stay as they are then.
+    RuntimeError
+        If it is computed again during backward, in training mode.
 
     Notes
     -----
-    The paper adds the sum over a batch to a sum of cross-entropies; here both are means. Each process of a distributed
-    training has centres of its own.
+    The paper adds the sum over a batch to a sum of cross-entropies; here both are means. In a distributed training each
+    process moves centres by its own batches. DistributedDataParallel gives all those of rank 0 before a forward pass,
+    as it does with every buffer; with ``broadcast_buffers=False`` they differ.
 
     References
     ----------
@@ -409,6 +415,7 @@ class CentreLoss(nn.Module):
             [0.0000, 1.0000]])
     """
 
+    points = "centres"
     centres: Tensor
 
     def __init__(self, num_classes: int, dim: int, rate: float = 0.5) -> None:
@@ -421,10 +428,8 @@ class CentreLoss(nn.Module):
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         """Take the loss; in training mode the centres move."""
-        check_floating("x", x)
-        classes, dim = self.centres.shape
-        if x.ndim != 2 or x.shape[1] != dim or target.shape != x.shape[:1]:
-            raise ValueError(f"x: got {tuple(x.shape)} with targets {tuple(target.shape)}, allowed is (N, {dim}), (N,)")
+        self._check(x, target)
+        self._check_classes(target)
         target = target.long()
         with without_autocast(x.device.type):
             x = cast(x, compute_dtype(x.dtype))
@@ -433,7 +438,7 @@ class CentreLoss(nn.Module):
             if self.training:
                 with torch.no_grad():
                     # (K, N): which response is of which class
-                    members = F.one_hot(target, classes).T.to(x.dtype)
+                    members = F.one_hot(target, len(centres)).T.to(x.dtype)
                     counts = members.sum(1, keepdim=True)
                     self.centres -= cast(
                         self.rate * (counts * centres - members @ x.detach()) / (1 + counts), self.centres.dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -12,20 +12,17 @@ from companion.dnrt.held import computed_by, held, share_of
 from companion.dnrt.means import follow, of_all_ranks
 from companion.dnrt.op import Gate, check_gate, raa
 from companion.operators import (
+    OfClasses,
     as_float,
     as_int,
     cast,
     check_dtype,
-    check_floating,
     compute_dtype,
-    in_backward,
     refuse_script,
     without_autocast,
 )
 
 __all__ = ["ARR", "RAA"]
-
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class RAA(nn.Module):
@@ -112,7 +109,7 @@ class RAA(nn.Module):
         return f"{self.weight.numel()}, gate={gate!r}, dim={self.dim}"
 
 
-class ARR(nn.Module):
+class ARR(OfClasses):
     r"""Aggregated response regularisation: how far responses lie from the moving mean of their class.
 
     .. math::
@@ -197,6 +194,7 @@ class ARR(nn.Module):
 
     __prepare_scriptable__ = refuse_script
 
+    points = "mean"
     mean: Tensor
     seen: Tensor
 
@@ -294,42 +292,6 @@ class ARR(nn.Module):
                 self.seen.copy_(followed.seen)
                 met = followed.before if self.read == "before" else torch.lerp(followed.before, batch, followed.share)
             return (x - met[own]).abs()
-
-    def _check(self, x: Tensor, target: Tensor) -> None:
-        if self.training and in_backward():
-            raise RuntimeError(
-                "forward: called during backward, as torch.utils.checkpoint does, where the means would move twice; "
-                "allowed is one call for each step, outside of what is checkpointed"
-            )
-        check_floating("x", x)
-        dim = self.mean.shape[1]
-        if x.ndim != 2 or x.shape[1] != dim:
-            raise ValueError(f"x: got shape {tuple(x.shape)}, allowed is (N, {dim})")
-        if not isinstance(target, Tensor) or target.dtype not in _INTEGERS:
-            got = f"dtype {target.dtype}" if isinstance(target, Tensor) else type(target).__name__
-            raise TypeError(f"target: got {got}, allowed is a tensor of whole numbers, one class for each sample")
-        if target.shape != x.shape[:1]:
-            raise ValueError(f"target: got shape {tuple(target.shape)}, allowed is ({len(x)},): one for each sample")
-        for name, operand in (("target", target), ("x", x)):
-            if operand.device != self.mean.device:
-                raise ValueError(f"{name}: got device {operand.device}, allowed is that of mean, {self.mean.device}")
-
-    def _check_classes(self, target: Tensor) -> None:
-        classes = len(self.mean)
-        target = target.long()  # the number of classes may be more than a short integer holds
-        inside = ((target >= 0) & (target < classes)).all()
-        if target.device.type == "cpu" and not torch.compiler.is_compiling():
-            if not inside:
-                raise ValueError(f"target: got {int(target.min())} … {int(target.max())}, allowed is 0 … {classes - 1}")
-        else:
-            torch._assert_async(inside, f"target: allowed is 0 … {classes - 1}")
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARR:
-        mean = self.mean
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if self.mean.dtype != torch.float32:  # .half(), .double(): in 16 bits a slow mean would stop moving
-            self.mean = mean.to(self.mean.device)
-        return self
 
     def extra_repr(self) -> str:
         classes, dim = self.mean.shape

@@ -15,6 +15,7 @@ from companion.operators.checks import (
     where_else,
 )
 from companion.operators.choice import COMPILES, KERNEL_DTYPES, OLDEST_COMPILER, backend, choose
+from companion.operators.classes import OfClasses
 from companion.operators.declaration import Operator, operators
 from companion.operators.differentiation import differentiable, opaque
 from companion.operators.memory import image_format, in_order_of_memory, memory_order
@@ -35,6 +36,7 @@ __all__ = [
     "COMPILES",
     "KERNEL_DTYPES",
     "OLDEST_COMPILER",
+    "OfClasses",
     "Operator",
     "as_float",
     "as_int",

@@ -236,7 +236,7 @@ def test_inside_of_a_checkpoint_it_does_not_move_twice_but_raises(reentrant: boo
     x.requires_grad_()
     loss = checkpoint(lambda x: arr(x.relu(), target), x, use_reentrant=reentrant)
     mean = arr.mean.clone()
-    with pytest.raises(RuntimeError, match=r"called during backward, .* where the means would move twice"):
+    with pytest.raises(RuntimeError, match=r"called during backward, .* where the mean would move twice"):
         loss.backward()
     assert torch.equal(arr.mean, mean)
     checkpoint(lambda x: arr.eval()(x.relu(), target), x, use_reentrant=reentrant).backward()

@@ -112,14 +112,24 @@ def test_the_centre_loss_is_that_of_its_formula_and_centres_move_by_their_rule()
         (lambda: CentreLoss(0, 2), ValueError, "num_classes"),
         (lambda: CentreLoss(2, 0), ValueError, "dim"),
         (lambda: CentreLoss(2, 2, rate=1.5), ValueError, "rate: got 1.5, allowed is a number from 0 to 1"),
-        (lambda: CentreLoss(2, 2)(torch.zeros(3, 4), torch.zeros(3)), ValueError, r"got \(3, 4\).*allowed is \(N, 2\)"),
-        (lambda: CentreLoss(2, 2)(torch.zeros(3, 2), torch.zeros(4)), ValueError, r"with targets \(4,\)"),
+        (lambda: CentreLoss(2, 2)(torch.zeros(3, 4), torch.tensor([0])), ValueError, r"\(3, 4\), allowed is \(N, 2\)"),
+        (lambda: CentreLoss(2, 2)(torch.zeros(3, 2), torch.tensor([0])), ValueError, r"target: got shape \(1,\)"),
+        (lambda: CentreLoss(2, 2)(torch.zeros(1, 2), torch.tensor([-1])), ValueError, r"target: got -1 … -1, allowed"),
+        (lambda: CentreLoss(2, 2)(torch.zeros(1, 2), torch.tensor([1.7])), TypeError, "got dtype torch.float32"),
         (lambda: CentreLoss(2, 2)(torch.zeros(3, 2, dtype=torch.long), torch.zeros(3)), TypeError, "x"),
     ],
 )
 def test_a_wrong_argument_of_the_centre_loss_is_refused(make: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         make()  # type: ignore[operator]
+
+
+def test_centres_stay_in_float32() -> None:
+    loss = CentreLoss(2, 2)
+    loss(torch.tensor([[1.0, 2.0]]), torch.tensor([0]))
+    for cast in (loss.half, loss.double):
+        assert cast().centres.tolist() == [[0.25, 0.5], [0.0, 0.0]]
+        assert loss.centres.dtype == torch.float32
 
 
 def test_the_centre_loss_holds_what_the_head_sees_and_is_part_of_the_network() -> None:
