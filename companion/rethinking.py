@@ -153,6 +153,9 @@ def rethink(
     with it. All hooks run on the example, too: one that keeps something, such as a mean, should do so in training
     alone. See `companion.replace_activations`.
 
+    *Threads.* "dac", "multibias" and what replaces functions trace with torch.fx. That is not safe beside other threads
+    that trace or run networks meanwhile; the package itself traces in one thread at a time.
+
     *What is shared.* All units have one activation with "two_arguments", "quadratic" and "one_argument": a module in
     each place, with the same parameters in all. ``to_empty``, and a move to the meta device, give each place its own;
     ``load_state_dict`` makes them the same again. What goes over the state dict meets them once for each place:

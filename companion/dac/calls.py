@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate, map_arg
 
-from companion.surgery.modes import QUESTIONS
+from companion.surgery.modes import ANSWERS
 
 __all__ = ["ByMode", "Evaluated", "answers_built_in", "built_in", "differences", "known", "let_choose"]
 
@@ -29,7 +29,7 @@ def built_in(value: Any, default: Any, name: str) -> None:
 def answers_built_in(answers: Mapping[str, bool]) -> None:
     """Refuse a mode of torch's that is not as it was when a network was traced, where its code decides by it."""
     for name, answer in answers.items():
-        if QUESTIONS[name][0]() != answer:
+        if ANSWERS[name]() != answer:
             raise RuntimeError(
                 f"{name}: got {not answer}, allowed is {answer}, as when the network was converted; what it does "
                 "otherwise is no part of its graph"

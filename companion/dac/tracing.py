@@ -20,7 +20,8 @@ from torch.nn import functional as F
 from companion.activations import ACTIVATIONS, FUNCTIONS, is_elementwise, is_softmax, kind_of
 from companion.dac.calls import ByMode, Evaluated, answers_built_in, built_in, differences, known, let_choose
 from companion.neurons import of_module
-from companion.surgery.modes import QUESTIONS, answered_otherwise
+from companion.surgery.functions import names_in
+from companion.surgery.modes import ANSWERS, PROCESSES, QUESTIONS, TRACING, answered_otherwise
 from companion.surgery.places import part
 
 __all__ = ["SHAPE", "Network", "free_name", "trace"]
@@ -154,7 +155,7 @@ def trace(model: nn.Module, example_input: Tensor | None) -> Network:
     part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: _put(root, name, new))
     replica = _replica(root)
     root, graph, fixed = _with_arguments(root, example_input)
-    answers = {name: QUESTIONS[name][0]() for name in _asked(root, graph, replica, example_input, fixed)}
+    answers = {name: ANSWERS[name]() for name in _asked(root, graph, replica, example_input, fixed)}
     switched, otherwise = _in_both_modes(root, graph, replica, example_input, fixed)
     _drop_questions(graph)
     _leave_no_place(root, graph, switched)
@@ -176,7 +177,7 @@ def _graph(root: nn.Module, example_input: Tensor | None, fixed: Mapping[str, An
     """What torch.fx makes of a network, or an error that names the module to blame."""
     tracer = _Tracer(example_input, fixed)
     try:
-        with _questions_are_answered(root):
+        with TRACING, _questions_are_answered(root):
             return tracer.trace(root)
     except Exception as error:
         culprit = tracer.inside[-1] if tracer.inside else root
@@ -259,9 +260,9 @@ def _asked(
             return True
         return bool(differences(root, graph, other_root, other, {}))
 
-    if not differs(QUESTIONS):
-        return []
-    return [name for name in QUESTIONS if differs([name])] or [*QUESTIONS]
+    asked = [] if not differs(QUESTIONS) else [name for name in QUESTIONS if differs([name])] or [*QUESTIONS]
+    written = [m for m in root.modules() if not type(m).__module__.startswith(("torch.nn.", "companion."))]
+    return [*asked, PROCESSES] if any("is_initialized" in names_in(module) for module in written) else asked
 
 
 def _in_both_modes(

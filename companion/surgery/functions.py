@@ -19,10 +19,10 @@ from torch import Tensor, fx, nn
 from torch.fx.immutable_collections import immutable_dict
 
 from companion.activations import FUNCTIONS, NAMES_OF_FUNCTIONS, kind_of_function
-from companion.surgery.modes import QUESTIONS, answered_otherwise
+from companion.surgery.modes import QUESTIONS, TRACING, answered_otherwise
 from companion.surgery.places import copied
 
-__all__ = ["Called", "Rewritten", "attributes", "call_modules", "called_functions", "unseen"]
+__all__ = ["Called", "Rewritten", "attributes", "call_modules", "called_functions", "names_in", "unseen"]
 
 
 class Called(nn.Module):
@@ -163,6 +163,11 @@ def _codes(module: nn.Module) -> Iterator[tuple[CodeType, list[tuple[str, Any]]]
             waiting.extend(f for _, things in known for f in _contained(things) if _is_of(library, f))
 
 
+def names_in(module: nn.Module) -> set[str]:
+    """The names in all code that a module's forward may run."""
+    return {name for code, _ in _codes(module) for name in code.co_names}
+
+
 def _is_of(library: str, thing: Any) -> bool:
     return inspect.isfunction(thing) and thing.__module__.partition(".")[0] == library
 
@@ -191,7 +196,7 @@ def called_functions(module: nn.Module) -> set[str]:
 def unseen(module: nn.Module) -> dict[str, nn.Module]:
     """By the attribute, modules that a module uses and PyTorch does not see: in its lists, in its class."""
     kind = type(module)
-    names = {name for code, _ in _codes(module) for name in code.co_names} - module._modules.keys()
+    names = names_in(module) - module._modules.keys()
     held = [*vars(module).items(), *((name, getattr(kind, name, None)) for name in names)]
     held = [(name, thing) for name, value in held if name not in _TORCHS for thing in _contained(value)]
     return {name: thing for name, thing in held if isinstance(thing, nn.Module)}
@@ -200,9 +205,9 @@ def unseen(module: nn.Module) -> dict[str, nn.Module]:
 # --- a forward is rewritten --------------------------------------------------------------------------------------
 
 
-# What torch.fx does without a word: it asks a stand-in for the argument, and it forgets the context.
+# What torch.fx does without a word: it asks a stand-in for the argument, forgets the context, or builds in an answer.
 _ASKING = {"isinstance", "hasattr", "is_tensor"}
-_CONTEXTS = {"autocast", "enable_grad", "inference_mode", "no_grad", "set_grad_enabled"}
+_CONTEXTS = {"autocast", "enable_grad", "inference_mode", "is_initialized", "no_grad", "set_grad_enabled"}
 
 
 class _Own(fx.Tracer):
@@ -230,7 +235,7 @@ def _traced(module: nn.Module) -> fx.Graph:
     signature = inspect.signature(module.forward)
     if any(p.default is not p.empty or p.kind is not p.POSITIONAL_OR_KEYWORD for p in signature.parameters.values()):
         raise ValueError("its forward has optional arguments")
-    names = {name for code, _ in _codes(module) for name in code.co_names}
+    names = names_in(module)
     if names & _ASKING:
         raise ValueError("its forward depends on the kind of its arguments")
     if names & _CONTEXTS:
@@ -242,7 +247,7 @@ def _traced(module: nn.Module) -> fx.Graph:
         before = _state(replica)
         for training, asked in ((not module.training, ()), (module.training, QUESTIONS), (module.training, ())):
             replica.training = training
-            with answered_otherwise(asked):
+            with TRACING, answered_otherwise(asked):
                 graph = _Own().trace(replica)
             written.append(graph.python_code("self").src)
     except Exception as error:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from unittest import mock
 
 import torch
 from torch import distributed
 
-__all__ = ["QUESTIONS", "answered_otherwise"]
+__all__ = ["ANSWERS", "PROCESSES", "QUESTIONS", "TRACING", "answered_otherwise"]
+
+#: Held by who traces: torch.fx changes nn.Module for all threads, and `companion.dac.tracing` modules of the network.
+TRACING = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -29,19 +32,6 @@ def _inference_otherwise() -> Iterator[None]:
         yield
 
 
-def _several_processes() -> bool:
-    return distributed.is_available() and distributed.is_initialized()
-
-
-@contextlib.contextmanager
-def _processes_otherwise() -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        if distributed.is_available():
-            answer = not distributed.is_initialized()
-            stack.enter_context(mock.patch.object(distributed, "is_initialized", return_value=answer))
-        yield
-
-
 _Question = tuple[Callable[[], bool], Callable[[], contextlib.AbstractContextManager[object]]]
 
 #: By what is asked for: the answer, and a context in which it is the other one.
@@ -50,7 +40,15 @@ QUESTIONS: dict[str, _Question] = {
     "gradients": (torch.is_grad_enabled, lambda: torch.set_grad_enabled(not torch.is_grad_enabled())),
     "autocast on CPUs": (lambda: torch.is_autocast_enabled("cpu"), lambda: _autocast_otherwise("cpu")),
     "autocast on CUDA": (lambda: torch.is_autocast_enabled("cuda"), lambda: _autocast_otherwise("cuda")),
-    "torch.distributed": (_several_processes, _processes_otherwise),
+}
+
+#: What the code of a network may ask by ``is_initialized``: nobody can answer it otherwise for one thread alone.
+PROCESSES = "torch.distributed"
+
+#: By what is asked for, the answer.
+ANSWERS: dict[str, Callable[[], bool]] = {
+    **{name: answer for name, (answer, _) in QUESTIONS.items()},
+    PROCESSES: lambda: distributed.is_available() and distributed.is_initialized(),
 }
 
 

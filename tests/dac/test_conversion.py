@@ -6,7 +6,9 @@ import copy
 import operator
 import pickle
 import random
+import time
 from collections.abc import Callable
+from concurrent import futures
 from itertools import pairwise
 from unittest import mock
 
@@ -535,6 +537,35 @@ def test_a_mode_of_torchs_that_decides_is_built_in_and_the_other_one_refused(con
     assert converted(x).shape == model(x).shape
     with otherwise(), pytest.raises(RuntimeError, match=f"{name}: got {not was}, allowed is {was}"):
         converted(x)
+
+
+def test_threads_trace_one_after_the_other() -> None:
+    inside, most = [], []
+
+    def slow(x, _):
+        inside.append(x)
+        most.append(len(inside))
+        time.sleep(0.02)
+        inside.pop()
+        return x
+
+    with futures.ThreadPoolExecutor(2) as threads:
+        made = [*threads.map(lambda _: to_dac(Calling(slow)), range(2))]
+    assert max(most) == 1
+    assert [type(new.second) for new in made] == [DACLinear, DACLinear]
+
+
+def test_who_asks_for_processes_is_not_answered_otherwise_meanwhile() -> None:
+    answers = []
+
+    def asks(x, _):
+        answers.append(torch.distributed.is_initialized())
+        return x
+
+    converted = to_dac(Calling(asks))
+    assert answers
+    assert not any(answers)
+    assert set(converted.converted.limits) == {"torch.distributed"}
 
 
 class Optional(nn.Module):

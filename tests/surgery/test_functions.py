@@ -499,6 +499,11 @@ class Defaulted(nn.Module):
         return result
 
 
+class AskingForProcesses(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x) if torch.distributed.is_initialized() else F.relu(x) + 1
+
+
 class Unwritten(Defaulted):
     def forward(self, x: torch.Tensor, shift: float = 0.0) -> torch.Tensor:
         return super().forward(x + shift)
@@ -521,6 +526,7 @@ def test_a_function_behind_a_name_of_the_class_is_replaced_where_it_is_called() 
         (Asking, "its forward depends on the kind of its arguments"),
         (AskingForGradients, "it decides by a mode of torch's"),
         (AskingForAutocast, "it decides by a mode of torch's"),
+        (AskingForProcesses, "its forward uses is_initialized"),
         (Averaging, "it changes its mean"),
         (Remembering, "it changes its last, all"),
         (Named, "it would become a dict: OrderedDict"),
