@@ -169,7 +169,7 @@ def is_elementwise(activation: Activation) -> bool:
 def is_identity(activation: Activation) -> bool:
     """Whether a function gives back what it is given."""
     x = _numbers(activation)
-    return torch.equal(x, _tried(activation, x))
+    return torch.equal(x, _tried(activation, x)[0])
 
 
 def check_elementwise(activation: Any) -> None:
@@ -188,17 +188,17 @@ def _numbers(activation: Activation) -> Tensor:
 
 
 @torch.no_grad()
-def _tried(activation: Activation, x: Tensor) -> Tensor:
-    """The value of a function, which may write into its operand and draw random numbers."""
+def _tried(activation: Activation, *operands: Tensor) -> list[Tensor]:
+    """The values of a function, which may write into its operand and draw random numbers."""
     with torch.random.fork_rng(devices=()):
-        return activation(x.clone())
+        return [activation(x.clone()) for x in operands]
 
 
 def _why_not_elementwise(activation: Activation) -> str:
     """Why a function is not one of each number alone; empty if nothing speaks against it, or if it cannot be tried."""
     x = _numbers(activation)
     try:
-        together, alone = _tried(activation, x), _tried(activation, x[1:2, 2:3])
+        together, again, alone = _tried(activation, x, x, x[1:2, 2:3])
     except Exception as error:
         # a function may want its tensors elsewhere, a module has said where
         return f"{type(error).__name__}: {error}" if isinstance(activation, nn.Module) else ""
@@ -206,6 +206,8 @@ def _why_not_elementwise(activation: Activation) -> str:
         return ""
     if (together.shape, alone.shape) != (x.shape, (1, 1)):
         return f"it makes {tuple(together.shape)} of {tuple(x.shape)}"
+    if not torch.equal(together.nan_to_num(), again.nan_to_num()):
+        return "it makes different numbers of the same ones"
     near = torch.isclose(together[1, 2], alone[0, 0], rtol=1e-2, atol=1e-3, equal_nan=True)
     return "" if near else f"it makes {together[1, 2]:.3f} of a number among others, {alone[0, 0]:.3f} of it alone"
 

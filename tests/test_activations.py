@@ -80,6 +80,7 @@ ALONE = r"it makes -?\d\.\d+ of a number among others, -?\d\.\d+ of it alone"
         (nn.LayerNorm(4), "RuntimeError: "),
         (nn.GLU(), "RuntimeError: "),
         (torch.flatten, r"it makes \(12,\) of \(3, 4\)"),
+        (nn.RReLU(), "it makes different numbers of the same ones"),
     ],
 )
 def test_what_mixes_numbers_is_no_activation_of_single_connections(activation, why: str) -> None:
