@@ -75,9 +75,9 @@ def dac_linear(
     Notes
     -----
     The function adds no bias to its output: the biases of the next layer are that. Time grows as N n m, memory does
-    not: the N n m activations are never held together, neither forwards nor backwards. Only a second derivative
-    and the derivatives of :mod:`torch.func` and of forward mode hold them. The slope of ReLU at 0 is 0. NaN comes
-    through. Chapter: *DAC* (``book/mechanisms/dac``), equation ``eq-dac-dense``.
+    not: where the N n m activations are more than 2²⁰, they are never held together, neither forwards nor backwards.
+    Only a second derivative and the derivatives of :mod:`torch.func` and of forward mode hold them. The slope of ReLU
+    at 0 is 0. NaN comes through. Chapter: *DAC* (``book/mechanisms/dac``), equation ``eq-dac-dense``.
 
     References
     ----------
@@ -160,10 +160,10 @@ def dac_conv2d(
 
     Notes
     -----
-    The function adds no bias to its output: the biases of the next layer are that. The N n m H W activations are
-    never held together, neither forwards nor backwards, eager or compiled. Only a second derivative and the
-    derivatives of :mod:`torch.func` and of forward mode hold them. The slope of ReLU at 0 is 0. NaN comes through.
-    Chapter: *DAC* (``book/mechanisms/dac``), equation ``eq-dac-conv``.
+    The function adds no bias to its output: the biases of the next layer are that. Where the N n m H W activations are
+    more than 2²⁰, and outputs share inputs, they are never held together, neither forwards nor backwards, eager or
+    compiled. Only a second derivative and the derivatives of :mod:`torch.func` and of forward mode hold them. The slope
+    of ReLU at 0 is 0. NaN comes through. Chapter: *DAC* (``book/mechanisms/dac``), equation ``eq-dac-conv``.
 
     References
     ----------
@@ -292,7 +292,8 @@ def _eager(
     learned = reference.learned_by(activation, z) if callable(activation) else ()
     if learned is None or (_who(z, activation, geometry) == "torch" and _is_plain(z, weight, bias, geometry)):
         with without_autocast(z.device.type):
-            return _plain(*operands)
+            f = _plain(*operands)
+        return f if geometry is None else f.contiguous(memory_format=image_format(z))
     return FUNCTION(*operands, captured=learned)
 
 
