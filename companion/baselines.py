@@ -108,6 +108,11 @@ class Swish(nn.Module):
 
     .. math:: y = x\,\sigma(\beta x)
 
+    Parameters
+    ----------
+    device, dtype
+        Of the parameters; torch's defaults, whatever the input's.
+
     Attributes
     ----------
     beta : Parameter
@@ -140,9 +145,14 @@ class Swish(nn.Module):
 
     no_weight_decay = ("beta",)
 
-    def __init__(self) -> None:
+    def __init__(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        self.beta = nn.Parameter(torch.ones(()))
+        check_dtype(dtype)
+        self.beta = nn.Parameter(torch.ones((), device=device, dtype=dtype))
+
+    def reset_parameters(self) -> None:
+        """Make it SiLU again."""
+        nn.init.ones_(self.beta)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the activation."""
@@ -425,6 +435,10 @@ class CentreLoss(OfClasses):
         if not 0 <= self.rate <= 1:
             raise ValueError(f"rate: got {rate}, allowed is a number from 0 to 1")
         self.register_buffer("centres", torch.zeros(classes, dim, dtype=torch.float32))
+
+    def reset_parameters(self) -> None:
+        """Forget all centres."""
+        self.centres.zero_()
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         """Take the loss; in training mode the centres move."""

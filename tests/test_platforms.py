@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 import companion
 from companion import files, functional, operators, simulator
-from companion.baselines import ExtraLinear
+from companion.baselines import CentreLoss, ExtraLinear, Swish
 from companion.simulator import build
 from companion.study import bench
 
@@ -98,6 +98,7 @@ WITH_PARAMETERS: list[Callable[..., nn.Module]] = [
     partial(companion.Quadratic, 2),
     partial(companion.RAA, 4),
     partial(ExtraLinear, 4),
+    Swish,
 ]
 
 
@@ -115,6 +116,30 @@ def test_parameters_are_made_where_and_as_wide_as_was_asked_and_can_be_filled_th
     torch.testing.assert_close(filled.state_dict(), wanted, rtol=0, atol=0)
     with pytest.raises(TypeError, match=r"dtype: got torch\.int64, allowed is a floating dtype"):
         make(dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(companion.ChannelAttention, 8, gate="apa", layer_norm=True),
+        partial(companion.SpatialAttention, gate="apa"),
+        partial(companion.SpatialChannelAttention, 8, gate="apa"),
+    ],
+)
+def test_parameters_of_attention_are_made_where_and_as_wide_as_was_asked(make: Callable[..., nn.Module]) -> None:
+    made = make(device="meta", dtype=torch.float64)
+    assert {(each.device.type, each.dtype) for each in made.parameters()} == {("meta", torch.float64)}
+    with pytest.raises(TypeError, match=r"dtype: got torch\.int64, allowed is a floating dtype"):
+        make(dtype=torch.int64)
+
+
+@pytest.mark.parametrize("make", [companion.ARR, CentreLoss])
+def test_buffers_that_were_made_nowhere_can_be_filled(make: Callable[..., nn.Module]) -> None:
+    with torch.device("meta"):
+        empty = make(3, 4)
+    filled = empty.to_empty(device="cpu")
+    filled.reset_parameters()  # type: ignore[operator]
+    torch.testing.assert_close(filled.state_dict(), make(3, 4).state_dict(), rtol=0, atol=0)
 
 
 def test_a_seed_gives_the_same_parameters_on_every_device() -> None:

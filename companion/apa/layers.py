@@ -267,6 +267,8 @@ class ChannelAttention(nn.Module):
         Normalise the excitation (over the channels, before the gate).
     dropout : float
         Probability of dropping a hidden unit's value.
+    device, dtype
+        Of the parameters; torch's defaults, whatever the input's.
 
     Raises
     ------
@@ -300,16 +302,21 @@ class ChannelAttention(nn.Module):
         gate: Gate = "sigmoid",
         layer_norm: bool = False,
         dropout: float = 0.0,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_dtype(dtype)
+        place: Any = {"device": device, "dtype": dtype}
         channels = as_int("channels", channels, minimum=1)
         hidden = max(channels // as_int("reduction", reduction, minimum=1), 1)
         self.channels = channels
-        self.reduce = nn.Linear(channels, hidden)
-        self.expand = nn.Linear(hidden, channels)
+        self.reduce = nn.Linear(channels, hidden, **place)
+        self.expand = nn.Linear(hidden, channels, **place)
         self.dropout = nn.Dropout(dropout)
-        self.norm = nn.LayerNorm(channels) if layer_norm else nn.Identity()
-        self.gate = _make_gate(gate)
+        self.norm = nn.LayerNorm(channels, **place) if layer_norm else nn.Identity()
+        self.gate = _make_gate(gate).to(**place)
 
     @classmethod
     def apa_star(cls, channels: int, reduction: int = 16, init: str = "apa_balanced") -> ChannelAttention:
@@ -352,6 +359,8 @@ class SpatialAttention(nn.Module):
         Of the convolution; odd.
     gate : {"sigmoid", "gumbel", "apa"} or callable
         The gate, or a factory of a module.
+    device, dtype
+        Of the parameters; torch's defaults, whatever the input's.
 
     Raises
     ------
@@ -375,12 +384,21 @@ class SpatialAttention(nn.Module):
 
     __prepare_scriptable__ = refuse_script
 
-    def __init__(self, kernel_size: int = 7, gate: Gate = "sigmoid") -> None:
+    def __init__(
+        self,
+        kernel_size: int = 7,
+        gate: Gate = "sigmoid",
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
+        check_dtype(dtype)
+        place: Any = {"device": device, "dtype": dtype}
         if as_int("kernel_size", kernel_size, minimum=1) % 2 == 0:
             raise ValueError(f"kernel_size: got {kernel_size}, allowed is an odd number")
-        self.conv = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2)
-        self.gate = _make_gate(gate)
+        self.conv = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2, **place)
+        self.gate = _make_gate(gate).to(**place)
 
     def attention(self, x: Tensor) -> Tensor:
         """The weights A, shape (N, 1, H, W)."""
@@ -405,7 +423,7 @@ class SpatialChannelAttention(nn.Module):
 
     Parameters
     ----------
-    channels, reduction, kernel_size, gate
+    channels, reduction, kernel_size, gate, device, dtype
         As in :class:`ChannelAttention` and :class:`SpatialAttention`.
 
     Notes
@@ -424,10 +442,19 @@ class SpatialChannelAttention(nn.Module):
     torch.Size([2, 8, 5, 5])
     """
 
-    def __init__(self, channels: int, reduction: int = 16, kernel_size: int = 7, gate: Gate = "sigmoid") -> None:
+    def __init__(
+        self,
+        channels: int,
+        reduction: int = 16,
+        kernel_size: int = 7,
+        gate: Gate = "sigmoid",
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
-        self.channel = ChannelAttention(channels, reduction, gate)
-        self.spatial = SpatialAttention(kernel_size, gate)
+        self.channel = ChannelAttention(channels, reduction, gate, device=device, dtype=dtype)
+        self.spatial = SpatialAttention(kernel_size, gate, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Any = self.spatial(self.channel(x))

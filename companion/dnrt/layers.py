@@ -225,6 +225,10 @@ class ARR(OfClasses):
         self.mean.zero_()
         self.seen.fill_(self.init == "zero")
 
+    def reset_parameters(self) -> None:
+        """Forget all means, under the name that torch's modules have for it."""
+        self.reset()
+
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         return self.loss(x, target)
 
