@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from companion.neurons import Neuron, declared
 from companion.neurons.declaration import Acts
 from companion.rehearsal import Example, example_of
 from companion.surgery.places import copy_of
-from companion.surgery.report import parameters, refuse_taken
+from companion.surgery.report import parameters, put_report, refuse_taken
 
 __all__ = ["Entered", "Rethought", "extra_loss", "rethink", "undo"]
 
@@ -125,7 +125,8 @@ def rethink(
         `Rethought`, says what was done and what it costs; ``print`` shows it. `undo` takes it back, also after saving.
         After "dac" and "multibias" it is a ``torch.fx.GraphModule`` that does what ``forward`` does: other methods,
         properties and attributes of the network's class are gone. Each such network is of a class of its own, so
-        that ``torch.func.stack_module_state`` stacks none of them.
+        that ``torch.func.stack_module_state`` stacks none of them. Where "dac" takes over an activation that has no
+        name in `companion.functional.dac_linear`, such as AGLU, ``torch.compile(..., fullgraph=True)`` is impossible.
 
     Raises
     ------
@@ -140,8 +141,9 @@ def rethink(
     -----
     Widths stay as they are: with neurons of two arguments, DAC or multi-bias the network has more parameters than
     before, as the report says. Units are those activated by ReLU, GELU, SiLU and their relatives, as modules or as
-    functions, see `companion.replace_activations`; for two arguments see `companion.to_units`, for DAC
-    `companion.to_dac`, for ARR `companion.attach_arr`.
+    functions, see `companion.replace_activations`. A module that calls functions keeps them where its forward has
+    optional arguments or asks for ``len(x)``, and the report says so. For two arguments see `companion.to_units`, for
+    DAC `companion.to_dac`, for ARR `companion.attach_arr`.
 
     *What goes together.* One neuron decides what units are activated by, one what gates are, one what connections do;
     what stands before an activation, and losses, may be several. DAC and multi-bias take activations of one number
@@ -208,7 +210,7 @@ def rethink(
         kept = before if neuron.leave is None else None
         replaced = None if neuron.leave is None or neuron.loss is not None else vars(new)["replaced"]
         entered.append(Entered(neuron.name, neuron.title, report, (number, parameters(new)), kept, replaced))
-    _put(new, Rethought(tuple(entered)))
+    put_report(new, NAME, Rethought(tuple(entered)))
     return new
 
 
@@ -384,11 +386,3 @@ def _inside(model: nn.Module) -> tuple[nn.Module, str]:
             break
         model, way = getattr(model, name), f"{way}.{name}"
     return model, way
-
-
-def _put(model: nn.Module, report: Rethought) -> None:
-    """Let a network have its report, and its copies, too."""
-    vars(model)[NAME] = report
-    if isinstance(model, fx.GraphModule):  # of whose attributes a copy has only those that are named here
-        kept: dict[str, Any] = model.meta.setdefault("_user_preserved_attributes", {})
-        kept[NAME] = report

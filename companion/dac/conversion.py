@@ -20,7 +20,7 @@ from companion.dac.flow import NORMS, Flow, follow
 from companion.dac.layers import DACConv2d, DACLinear
 from companion.dac.tracing import SHAPE, Network, free_name, trace
 from companion.operators import as_int
-from companion.surgery.report import alike, parameters, refuse_taken
+from companion.surgery.report import alike, parameters, put_report, refuse_taken
 
 __all__ = ["ChannelBias", "Converted", "PreActivated", "to_dac", "to_multibias"]
 
@@ -247,7 +247,7 @@ def _finished(
     gone = [name for name, _ in model.named_modules() if name not in still and _has_parameters(model, name)]
     changed = changed | {name: "it is not called in this mode" for name in gone if name.rpartition(".")[0] not in gone}
     numbers = (parameters(model), parameters(new))
-    vars(new)["converted"] = Converted(made, _left(net, flow), changed, numbers, dict(net.limits))
+    put_report(new, "converted", Converted(made, _left(net, flow), changed, numbers, dict(net.limits)))
     return new
 
 

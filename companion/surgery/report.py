@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
 
-from torch import nn
+from torch import fx, nn
 
-__all__ = ["alike", "parameters", "refuse_taken"]
+__all__ = ["alike", "parameters", "put_report", "refuse_taken"]
 
 
 def refuse_taken(model: nn.Module, name: str, report: type) -> None:
@@ -17,6 +18,14 @@ def refuse_taken(model: nn.Module, name: str, report: type) -> None:
             f"model: got a {type(model).__name__} with an attribute {name!r} of its own, a {type(own).__name__}, "
             "allowed is one without: the report stands there"
         )
+
+
+def put_report(model: nn.Module, name: str, report: object) -> None:
+    """Let a network have a report, and its copies, too."""
+    vars(model)[name] = report
+    if isinstance(model, fx.GraphModule):  # of whose attributes a copy has only those that are named here
+        kept: dict[str, Any] = model.meta.setdefault("_user_preserved_attributes", {})
+        kept[name] = report
 
 
 def alike(said: Mapping[str, str]) -> list[str]:

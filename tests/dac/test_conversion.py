@@ -810,6 +810,12 @@ def test_a_converted_network_is_pickled(convert) -> None:
     assert again.converted == new.converted
 
 
+def test_a_copy_keeps_the_report() -> None:
+    new = to_dac(nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)))
+    for copied in (copy.deepcopy(new), pickle.loads(pickle.dumps(new))):
+        assert str(copied.converted) == str(new.converted)
+
+
 def test_hooks_stay_where_they_were() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     called = []
