@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import fusion
 
 from companion.activations import check_elementwise
 from companion.dac.op import dac_conv2d, dac_linear, geometry_of, pair
@@ -48,17 +46,6 @@ class _Dendrites(nn.Module):
         fan_in = math.prod(self.weight.shape[1:])
         nn.init.normal_(self.weight, 0.0, math.sqrt(2 / max(fan_in, 1)))
         nn.init.zeros_(self.bias)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # What fuses a layer and the batch norm after it begins with a copy. It takes the bias for one that is added to
-        # the output: of as many inputs as outputs it would make other functions, of others an error about shapes.
-        maker = sys._getframe(1).f_back
-        if maker is not None and maker.f_globals.get("__name__") == fusion.__name__:
-            raise TypeError(
-                f"{maker.f_code.co_name}: got {type(self).__name__}, allowed is a layer whose bias is added to its "
-                "output; leave the batch norm as it is, or fold its scale alone into the weight"
-            )
-        return super().__reduce_ex__(protocol)
 
     def _named(self) -> str:
         activation = self.activation
@@ -105,7 +92,8 @@ class DACLinear(_Dendrites):
     -----
     There is no bias of the output; the next layer's biases are that. After the last layer add one, if it is needed.
     Biases of connections are a matrix, and weight decay takes them along with the weights unless
-    ``parameter_groups(model, ..., decay="kernels")`` builds the optimiser's groups.
+    ``parameter_groups(model, ..., decay="kernels")`` builds the optimiser's groups. No bias here can hold what a batch
+    norm adds after it: ``torch.nn.utils.fuse_linear_bn_eval`` would make another function of both.
 
     References
     ----------
@@ -184,7 +172,8 @@ class DACConv2d(_Dendrites):
 
     Notes
     -----
-    There is no bias of the output; the next layer's biases are that.
+    There is no bias of the output; the next layer's biases are that. No bias here can hold what a batch norm adds after
+    it: ``torch.nn.utils.fuse_conv_bn_eval`` would make another function of both.
 
     References
     ----------

@@ -50,18 +50,6 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert DACLinear(four, two)(torch.zeros(3, 4)).shape == (3, 2)
 
 
-@together("m, n", [(4, 4), (3, 4)])
-def test_it_is_not_fused_with_a_batch_norm(m: int, n: int) -> None:
-    """A bias before the activation cannot hold what a batch norm adds after it."""
-    convolution, dense = nn.Sequential(DACConv2d(m, n, 3)).eval(), DACLinear(m, n).eval()
-    with pytest.raises(TypeError, match="fuse_conv_bn_eval: got DACConv2d, allowed is a layer whose bias is added"):
-        nn.utils.fuse_conv_bn_eval(convolution[0], nn.BatchNorm2d(n).eval())
-    with pytest.raises(TypeError, match="fuse_linear_bn_eval: got DACLinear"):
-        nn.utils.fuse_linear_bn_eval(dense, nn.BatchNorm1d(n).eval())
-    assert copy.deepcopy(convolution)[0].weight.equal(convolution[0].weight)
-    assert pickle.loads(pickle.dumps(dense)).weight.equal(dense.weight)
-
-
 @together(
     "parametrise",
     [
