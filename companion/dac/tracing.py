@@ -261,7 +261,7 @@ def _asked(
         return bool(differences(root, graph, other_root, other, {}))
 
     asked = [] if not differs(QUESTIONS) else [name for name in QUESTIONS if differs([name])] or [*QUESTIONS]
-    written = [m for m in root.modules() if not type(m).__module__.startswith(("torch.nn.", "companion."))]
+    written = [m for m in replica.modules() if not type(m).__module__.startswith(("torch.nn.", "companion."))]
     return [*asked, PROCESSES] if any("is_initialized" in names_in(module) for module in written) else asked
 
 
