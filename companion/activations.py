@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from types import FunctionType
 from typing import Any
 
@@ -238,13 +238,13 @@ def activated(x: Tensor, activation: str | Activation) -> Tensor:
     return ACTIVATIONS[activation](x) if isinstance(activation, str) else activation(x)
 
 
-def check_activation(activation: Any) -> None:
+def check_activation(activation: Any, name: str = "activation", known: Collection[str] = ACTIVATIONS) -> None:
     """Refuse what is neither a known name nor callable."""
     if isinstance(activation, str):
-        if activation not in ACTIVATIONS:
-            names = ", ".join(map(repr, ACTIVATIONS))
-            raise ValueError(f"activation: got {activation!r}, allowed are {names}, or an elementwise function")
+        if activation not in known:
+            names = ", ".join(map(repr, known))
+            raise ValueError(f"{name}: got {activation!r}, allowed are {names}, or an elementwise function")
     elif isinstance(activation, type):
-        raise TypeError(f"activation: got the class {activation.__name__}, allowed is a module of it, or a function")
+        raise TypeError(f"{name}: got the class {activation.__name__}, allowed is a module of it, or a function")
     elif not callable(activation):
-        raise TypeError(f"activation: got {type(activation).__name__}, allowed is a name or an elementwise function")
+        raise TypeError(f"{name}: got {type(activation).__name__}, allowed is a name or an elementwise function")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-__all__ = ["Example", "call", "deepcopy", "example_of", "rehearse"]
+__all__ = ["Example", "call", "deepcopy", "example_of", "like_of", "rehearse"]
 
 T = TypeVar("T")
 
@@ -92,8 +92,13 @@ def example_of(model: nn.Module, example: Example) -> tuple[tuple[Any, ...], dic
         raise TypeError(f"example: got {example!r}, allowed are a shape, a tensor, a tuple or a mapping of arguments")
     if not all(isinstance(size, int) for size in example):
         return tuple(_cloned(list(example))), {}
-    like = next((p for p in (*model.parameters(), *model.buffers()) if p.is_floating_point()), torch.empty(0))
+    like = like_of(model)
     return (torch.zeros(1, *example, dtype=like.dtype, device=like.device),), {}
+
+
+def like_of(model: nn.Module) -> Tensor:
+    """What has the device and the dtype of a network: its first parameter or buffer of floating dtype."""
+    return next((x for x in (*model.parameters(), *model.buffers()) if x.is_floating_point()), torch.empty(0))
 
 
 def _cloned(arguments: Any) -> Any:

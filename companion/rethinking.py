@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from companion.neurons import Neuron, declared
 from companion.neurons.declaration import Acts
-from companion.rehearsal import Example, example_of
+from companion.rehearsal import Example, example_of, like_of
 from companion.surgery.places import copy_of
 from companion.surgery.report import parameters, put_report, refuse_taken
 
@@ -254,7 +254,7 @@ def undo(model: nn.Module) -> nn.Module:
             f"model: got a {type(model).__name__} whose activations were replaced since rethink, allowed is "
             "one in which its neurons stand; see restore_activations"
         )
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    like = like_of(model)
     for each in reversed(report.entered):
         leave = declared()[each.name].leave
         if declared()[each.name].loss is not None and each.name not in model._modules:

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from companion.dnrt.layers import ARR
 from companion.operators import as_float, in_backward
-from companion.rehearsal import Example, call, example_of, rehearse
+from companion.rehearsal import Example, call, example_of, like_of, rehearse
 from companion.surgery.layouts import Seen, look
 
 __all__ = ["AttachedARR", "attach_arr", "detach_arr"]
@@ -290,7 +290,7 @@ def attach_arr(
         response = "class_token" if ends & {"cls_token", "class_token"} else "mean"
     names = _matching(model, [layers] if isinstance(layers, str) else list(layers))
     widths, dims, held = rehearse(model, lambda replica: _widths(replica, names, example, response, num_classes))
-    like = next((p for p in (*model.parameters(), *model.buffers())), torch.empty(0))
+    like = like_of(model)
     arr = ARR(num_classes, sum(widths.values()), momentum, read, init).to(like.device)
     attached = AttachedARR(widths, arr, weight, response, held).train(model.training)
     for name in names:

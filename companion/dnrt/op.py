@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from torch import Tensor
 
+from companion.activations import check_activation
 from companion.dnrt import kernel, reference
 from companion.dnrt.reference import GATES
 from companion.operators import (
@@ -152,14 +153,7 @@ def arr_loss(x: Tensor, mean: Tensor) -> Tensor:
 
 def check_gate(gate: Gate) -> None:
     """Refuse what is neither a known name nor callable."""
-    if isinstance(gate, str):
-        if gate not in GATES:
-            names = ", ".join(map(repr, GATES))
-            raise ValueError(f"gate: got {gate!r}, allowed are {names}, or an elementwise function")
-    elif isinstance(gate, type):
-        raise TypeError(f"gate: got the class {gate.__name__}, allowed is a module of it, or a function")
-    elif not callable(gate):
-        raise TypeError(f"gate: got {type(gate).__name__}, allowed is a name or an elementwise function")
+    check_activation(gate, "gate", GATES)
 
 
 def _check(x: Tensor, weight: Tensor, bias: Tensor, gate: Gate, dim: int) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from companion.baselines import CentreLoss
-from companion.rehearsal import Example, call, example_of, rehearse
+from companion.rehearsal import Example, call, example_of, like_of, rehearse
 
 __all__ = ["AttachedCentre", "attach_centre", "detach_centre"]
 
@@ -123,7 +122,7 @@ def attach_centre(model: nn.Module, example: Example, num_classes: int, weight: 
             "networks that end in one"
         )
     head, length = found[-1]
-    like = next(model.parameters(), torch.empty(0))
+    like = like_of(model)
     attached = AttachedCentre(head, CentreLoss(num_classes, length).to(like.device), weight).train(model.training)
     model.get_submodule(head).register_forward_pre_hook(_Listener(attached))
     model.add_module(NAME, attached)

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-import torch
 from torch import Tensor, nn
 
 from companion import rooms
 from companion.activations import UNITS, kind_of
 from companion.baselines import Preceded
-from companion.rehearsal import Example
+from companion.rehearsal import Example, like_of
 from companion.surgery import replace_activations, restore_activations, to_units
 from companion.surgery.functions import Called
 from companion.surgery.places import copied
@@ -245,13 +244,8 @@ class Replacing:
 
     def __call__(self, model: nn.Module, example: Example, classes: int | None) -> nn.Module:
         """Let it enter."""
-        begin = self.begin(_like(model))
+        begin = self.begin(like_of(model))
         return replace_activations(model, dict.fromkeys(self.kinds, begin), example, inplace=True)
-
-
-def _like(model: nn.Module) -> Tensor:
-    """What has the device and the dtype of a network."""
-    return next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
 
 
 class _Tie:
@@ -274,7 +268,7 @@ class Widening(Replacing):
 
     def __call__(self, model: nn.Module, example: Example, classes: int | None) -> nn.Module:
         """Let it enter."""
-        return to_units(model, self.begin(_like(model)), example, inplace=True)
+        return to_units(model, self.begin(like_of(model)), example, inplace=True)
 
 
 @dataclass(frozen=True)

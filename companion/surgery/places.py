@@ -14,7 +14,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from companion.rehearsal import deepcopy
+from companion.rehearsal import deepcopy, like_of
 
 __all__ = [
     "copied",
@@ -137,7 +137,7 @@ def put(model: nn.Module, name: str, new: nn.Module) -> None:
 
 def put_back(model: nn.Module, name: str, old: nn.Module) -> None:
     """Let a module stand again where it stood, on the device and in the mode that the network has now."""
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    like = like_of(model)
     put(model, name, old.to(like).train(model.get_submodule(name).training))
 
 

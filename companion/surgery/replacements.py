@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from companion.activations import is_softmax
-from companion.rehearsal import Example, rehearse
+from companion.rehearsal import Example, like_of, rehearse
 from companion.surgery.functions import Called, attributes, call_modules, called_functions, unseen
 from companion.surgery.layouts import Seen, look
 from companion.surgery.places import (
@@ -338,7 +337,7 @@ def _without_settings(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _replace(model: nn.Module, rules: Rules, seen: Seen, report: Replaced, parted: _Parted) -> nn.Module:
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    like = like_of(model)
     first: dict[nn.Module, str] = {}  # a run knows a module by its first name
     shared: dict[nn.Module, nn.Module] = {}
     successors: dict[str, tuple[nn.Module, nn.Module]] = {}

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from companion.activations import UNITS
-from companion.rehearsal import Example, call, example_of, rehearse
+from companion.rehearsal import Example, call, example_of, like_of, rehearse
 from companion.surgery.functions import call_modules
 from companion.surgery.places import hand_over_hooks, holds, put, put_class
 from companion.surgery.replacements import Replaced, replace_activations, restore_activations
@@ -150,7 +150,7 @@ def _made(rule: Any, slot: _Slot, model: nn.Module) -> nn.Module:
     """The activation for a place."""
     told = {"channels": slot.channels, "dim": slot.dim}
     new: nn.Module = rule.make(**{name: told[name] for name in rule.wants})
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    like = like_of(model)
     hand_over_hooks(slot.old, new)
     return new.to(like).train(slot.training)
 
