@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from companion.dac.flow import NORMS, Flow, follow
 from companion.dac.layers import DACConv2d, DACLinear
 from companion.dac.tracing import SHAPE, Network, free_name, trace
 from companion.operators import as_int
+from companion.surgery.places import forget_hooks, hand_over_hooks
 from companion.surgery.report import alike, parameters, put_report, refuse_taken
 
 __all__ = ["ChannelBias", "Converted", "PreActivated", "to_dac", "to_multibias"]
@@ -173,8 +173,8 @@ def _rebuild(net: Network, flow: Flow, make: _Maker) -> dict[str, str]:
             successor = make(module, activation, bias).train(module.training)
             if isinstance(getattr(successor, "bias", None), nn.Parameter):
                 successor.bias.requires_grad_(trained)
-            _hand_over_hooks(module, successor)
-            _hand_over_hooks(nn.Module(), module)  # which may be a part of its successor
+            hand_over_hooks(module, successor, own=True)
+            forget_hooks(module)  # which may be a part of its successor
             parent, _, child = str(node.target).rpartition(".")
             setattr(net.root.get_submodule(parent), child, successor)
             made[str(node.target)] = f"{what} → {type(successor).__name__}"
@@ -189,13 +189,6 @@ def _rebuild(net: Network, flow: Flow, make: _Maker) -> dict[str, str]:
         if node in flow.moving:
             graph.erase_node(node)
     return made
-
-
-def _hand_over_hooks(old: nn.Module, new: nn.Module) -> None:
-    """The hooks of a module's forward and backward passes, for the one that comes."""
-    for name, value in vars(old).items():
-        if name.startswith(("_forward", "_backward", "_is_full_backward")) and "hook" in name:
-            vars(new)[name] = copy.copy(value)  # else a hook that one gets later, the other would get, too
 
 
 # --- what was done -----------------------------------------------------------------------------------------------
@@ -242,7 +235,7 @@ def _finished(
 ) -> fx.GraphModule:
     """The network, with its hooks and with a report."""
     new = net.finished(model)
-    _hand_over_hooks(model, new)
+    hand_over_hooks(model, new, own=True)
     still = {name for name, _ in new.named_modules(remove_duplicate=False)} | {str(node.target) for node in flow.moving}
     gone = [name for name, _ in model.named_modules() if name not in still and _has_parameters(model, name)]
     changed = changed | {name: "it is not called in this mode" for name in gone if name.rpartition(".")[0] not in gone}

@@ -22,7 +22,7 @@ from companion.dac.calls import ByMode, Evaluated, answers_built_in, built_in, d
 from companion.neurons import of_module
 from companion.surgery.functions import names_in
 from companion.surgery.modes import ANSWERS, PROCESSES, QUESTIONS, TRACING, answered_otherwise
-from companion.surgery.places import part
+from companion.surgery.places import part, put
 
 __all__ = ["SHAPE", "Network", "free_name", "trace"]
 
@@ -152,7 +152,7 @@ def trace(model: nn.Module, example_input: Tensor | None) -> Network:
     if not (example_input is None or isinstance(example_input, Tensor)):
         raise TypeError(f"example_input: got {example_input!r}, allowed is a tensor, a batch as the network takes it")
     root = copy.deepcopy(model)
-    part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: _put(root, name, new))
+    part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: put(root, name, new))
     replica = _replica(root)
     root, graph, fixed = _with_arguments(root, example_input)
     answers = {name: ANSWERS[name]() for name in _asked(root, graph, replica, example_input, fixed)}
@@ -303,11 +303,6 @@ def _added(root: nn.Module, name: str, new: nn.Module) -> str:
     name = free_name(root, name)
     root.add_module(name, new)
     return name
-
-
-def _put(root: nn.Module, name: str, new: nn.Module) -> None:
-    parent, _, own = name.rpartition(".")
-    setattr(root.get_submodule(parent), own, new)
 
 
 @contextlib.contextmanager

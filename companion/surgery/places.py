@@ -19,6 +19,7 @@ from companion.rehearsal import deepcopy, like_of
 __all__ = [
     "copied",
     "copy_of",
+    "forget_hooks",
     "hand_over_hooks",
     "holds",
     "part",
@@ -101,16 +102,23 @@ def copied(module: nn.Module, originals: dict[nn.Module, nn.Module] | None = Non
     return new
 
 
-def hand_over_hooks(old: nn.Module, new: nn.Module) -> None:
-    """Let what takes the place of a module have its hooks, too, but for those that are part of the module itself.
+def hand_over_hooks(old: nn.Module, new: nn.Module, *, own: bool = False) -> None:
+    """Let what takes the place of a module have its hooks, too.
 
-    These are its own methods, and what torch computes a parameter of the module by.
+    Those that are part of the module itself go only with `own`: its methods, and what torch computes a parameter by.
     """
     for name, hooks in vars(old).items():
         if name.startswith(("_forward", "_backward")) and "hooks" in name:
-            vars(new)[name].update((number, hook) for number, hook in hooks.items() if not _is_part_of(old, hook))
+            vars(new)[name].update((n, hook) for n, hook in hooks.items() if own or not _is_part_of(old, hook))
     if new._is_full_backward_hook is None:
         new._is_full_backward_hook = old._is_full_backward_hook
+
+
+def forget_hooks(module: nn.Module) -> None:
+    """Let a module have no hooks of its forward and backward passes."""
+    for name, hooks in vars(nn.Module()).items():
+        if name.startswith(("_forward", "_backward", "_is_full_backward")):
+            vars(module)[name] = hooks
 
 
 def _is_part_of(module: nn.Module, hook: Any) -> bool:
