@@ -315,12 +315,7 @@ class Maxout(nn.Module):
 
 
 class Preceded(nn.Sequential):
-    """Two modules, one before the other, which print as one line.
-
-    Parameters
-    ----------
-    first, then : nn.Module
-        In this order.
+    """Modules, one before the other, which print as one line: the last one first.
 
     Examples
     --------
@@ -328,13 +323,9 @@ class Preceded(nn.Sequential):
     ReLU() of Linear(in_features=2, out_features=2, bias=True)
     """
 
-    def __init__(self, first: nn.Module, then: nn.Module) -> None:
-        super().__init__(first, then)
-
     def __repr__(self) -> str:
-        """Name both."""
-        first, then = self
-        return f"{then!r} of {first!r}"
+        """Name all."""
+        return " of ".join(map(repr, reversed(self)))
 
 
 def normalisation(channels: int, dim: int = -1) -> nn.Module:

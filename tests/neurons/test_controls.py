@@ -74,6 +74,8 @@ def test_what_comes_before_sees_every_token_alone_and_every_image_whole() -> Non
     both = Preceded(ExtraLinear(8), nn.ReLU())
     nn.init.normal_(both[0].weight)
     torch.testing.assert_close(both(tokens), torch.relu(tokens + tokens @ both[0].weight[:, None]))
+    assert torch.equal(both[:1](tokens), both[0](tokens))
+    assert repr(both) == "ReLU() of ExtraLinear(8, dim=-1)"
 
 
 def test_norm_stands_before_what_was_there_with_its_settings() -> None:
