@@ -292,8 +292,7 @@ def _eager(
     learned = reference.learned_by(activation, z) if callable(activation) else ()
     if learned is None or (_who(z, activation, geometry) == "torch" and _is_plain(z, weight, bias, geometry)):
         with without_autocast(z.device.type):
-            f = _plain(*operands)
-        return f if geometry is None else f.contiguous(memory_format=image_format(z))
+            return _plain(*operands)
     return FUNCTION(*operands, captured=learned)
 
 

@@ -469,15 +469,6 @@ def test_channels_last_stays_channels_last() -> None:
     assert dac_conv2d(z.contiguous(), weight, bias, **numbers).is_contiguous()
 
 
-@pytest.mark.parametrize("groups", [1, 8])
-@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
-def test_the_form_of_the_result_is_that_of_the_images_and_not_of_their_number(form, groups: int) -> None:
-    weight, bias = torch.randn(8, 8 // groups, 3, 3), torch.randn(8, 8 // groups)
-    for N in (1, 200):
-        z = torch.randn(N, 8, 16, 16).contiguous(memory_format=form)
-        assert dac_conv2d(z, weight, bias, groups=groups).is_contiguous(memory_format=form)
-
-
 @pytest.mark.parametrize(("N", "m", "n"), [(0, 3, 2), (2, 0, 3), (2, 3, 0)], ids=str)
 def test_empty_operands(backend: str, device: str, N: int, m: int, n: int) -> None:
     for operands, function in (
