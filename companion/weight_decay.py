@@ -27,10 +27,10 @@ def parameter_groups(
     weight_decay : float
         For all other parameters.
     decay : str
-        "kernels": of those only the parameters named ``weight``, or like ``in_proj_weight`` and ``weight_ih_l0``, or in
-        a list ``weights``, with two or more dimensions, which linear operators multiply with. Biases are spared, also
-        those that a DAC has per weight, and so is the scale of a normalisation. "all": all of them. A parametrised
-        tensor counts as itself; of a weight that is normed the direction is a kernel, and its length is none.
+        "kernels": of those only the parameters named ``weight``, or like ``in_proj_weight`` and ``weight_ih_l0``, with
+        two or more dimensions, which linear operators multiply with. Biases are spared, also those that a DAC has per
+        weight, and so are the scale of a normalisation and what units share, as in `MultiArgument`. "all": all of them.
+        A parametrised tensor counts as itself; of a normed weight the direction is a kernel, and its length is none.
 
     Returns
     -------
@@ -108,7 +108,5 @@ def _is_kernel(model: nn.Module, name: str, parameter: nn.Parameter) -> bool:
         if own == "original0" and isinstance(next(model.get_submodule(path).children()), _WeightNorm):
             return False
         own = path.rpartition(".")[2]
-    elif own.isdigit():  # in a list
-        own = path.rpartition(".")[2]
     is_length = own.endswith("_g")  # of torch's older weight_norm
-    return parameter.ndim >= 2 and not is_length and not {"weight", "weights"}.isdisjoint(own.split("_"))
+    return parameter.ndim >= 2 and not is_length and "weight" in own.split("_")
