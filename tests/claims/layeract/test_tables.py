@@ -368,6 +368,7 @@ def test_imagenet():
     turned_by=cells("layeract-table-4", {"method": "ReLU"}, blur=70),
 )
 def test_imagenet_second():
+    # Judged by the table of which the text says it; that the second trial has an exception was known before.
     def in_front(table):
         return {
             label(place): best_of(LAYER_LEVEL, each) > best_of(ELEMENT_LEVEL, each)
