@@ -4,18 +4,25 @@ What counts as clear stood before the results existed: `companion.dnrt.study.exp
 paired by seed, p < 0.05 by the t-test with Holm's correction over all comparisons of one result.
 
 The arenas (`tests.claims.arena`) have λ = 1, which the paper sets where it does not tune, on what all activations give.
-That of digits is judged since its accuracies are known, wherever a row asks what it has: not for Eqs. 2 and 3,
-sparsity, rare classes, transformers; that of photographs not for overfitting: it augments.
+That of digits is judged since its accuracies are known, wherever a row asks what it has: not for one hidden layer,
+Eqs. 2 and 3, sparsity, overfitting, rare classes, transformers; that of photographs not for overfitting: it augments.
+
+Some readings were chosen when the results were known. Momenta are compared only where tuning gave them one learning
+rate, and so are RAA and GELU, ARR and both, and long tails in the convolutions, whose trials had chosen a lower one for
+RAA. Classes are judged in the transformer's arena, too, and overfitting is the test loss less the training loss. What
+RAA suppresses is not tested: no measure of ours is the paper's. Eqs. 2 and 3 are no longer asked for a gain that RAA
+itself does not have on those data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from companion.dnrt.study.experiments import comparisons, label, summaries
 from companion.study import results
-from companion.study.analysis import Comparison, alike, by_seed, family, interval
+from companion.study.analysis import Comparison, alike, by_seed, compare, family, interval
 from tests.claims import arena
 from tests.claims.dnrt.facts import NAMES, accuracies, detail, fatal, matters
 from tests.claims.form import (
@@ -51,7 +58,7 @@ def found_in(
     return [found[pair] for pair in pairs]
 
 
-def of_errors(run: Run, pairs: Sequence[tuple[str, ...]], claimed: Sequence[float]) -> list[Effect]:
+def of_errors(run: Run, pairs: Sequence[tuple[str, ...]], claimed: Sequence[float | None]) -> list[Effect]:
     """What a run shows of gains that are claimed as shares of the errors, in percent."""
     reached = summaries({"experiment": run.name, "rows": run.rows})
     errors = [1 - reached[(pair[1], *pair[2:])].mean for pair in pairs]
@@ -100,9 +107,8 @@ def shifted(name: str, response: str, measure: str = "accuracy", by: float = 1.0
 RIVALS = ("softplus", "elu", "selu", "silu", "relu", "gelu", "gdn")
 
 
-def perceptron(name: str, data: str, more: Sequence[Effect] = (), said: str = "") -> Verdict:
-    """DNRT with seven activations, in both readings of where ARR acts: their data, but our width and augmentation; and
-    what another run shows."""
+def perceptron(name: str, data: str) -> Verdict:
+    """DNRT with seven activations, in both readings of where ARR acts: their data, but our width, and not augmented."""
     if (run := run_of(name, ours=True)) is None:
         return no_result(name)
     printed = accuracies(1)[f"{data} MLP"]
@@ -117,9 +123,9 @@ def perceptron(name: str, data: str, more: Sequence[Effect] = (), said: str = ""
     clear = sum(each.outcome == "for" for each in effects)
     excluded = sum(each.shown.high < (each.claimed or 0) for each in effects)
     return run.judge(
-        f"DNRT, 128 units, leads seven activations by {leads[0]} points (ARR hidden) and {leads[1]} (logits), clearly "
-        f"in {clear} of {len(effects)}; {excluded} printed leads exceed their intervals{said}.",
-        [each.outcome for each in (*effects, *more)],
+        f"DNRT, 128 units, without augmentation, leads seven activations by {leads[0]} points (ARR hidden) and "
+        f"{leads[1]} (logits), clearly in {clear} of {len(effects)}; {excluded} printed leads exceed their intervals.",
+        [each.outcome for each in effects],
         power=powered(effects, "points"),
         undecided=run.with_more_seeds(effects),
     )
@@ -132,12 +138,7 @@ def perceptron(name: str, data: str, more: Sequence[Effect] = (), said: str = ""
     turned_by=rows("dnrt-mnist", lambda row: row | {"accuracy": row["accuracy"] + (row["response"] == "dnrt")}),
 )
 def test_mnist():
-    rivals = ("relu", "silu", "gelu")
-    printed = accuracies(1)["MNIST MLP"]
-    found = arena.of_errors("dnrt", rivals, [share_of_errors(printed[NAMES[each]], printed["DNRT"]) for each in rivals])
-    behind = [NAMES[name] for name, each in zip(rivals, found, strict=True) if each.shown.high < 0]
-    said = f"; in the arena it trails {enumerated(behind) or 'none'}, uncorrected"
-    return perceptron("dnrt-mnist", "MNIST", found, said)
+    return perceptron("dnrt-mnist", "MNIST")
 
 
 @matters(
@@ -201,33 +202,21 @@ def test_sparser():
     )
 
 
-NOTICEABLE = 0.1
-"""The rank correlation from which on we say that one thing follows another; by convention a small one."""
-
-
 @matters(
     "dnrt-experiment-relevance",
-    "RAA suppresses most of what is irrelevant to a network's decision and makes the network more interpretable.",
+    "RAA suppresses most of what is irrelevant to a network's decision, which can make the network more interpretable.",
     "Abstract, Appendices A.1 and A.4",
-    turned_by=rows("dnrt-ablation", lambda row: row | {"relevance": 0.5 + 0.01 * row["seed"]}),
 )
 def test_relevance():
     run = run_of("dnrt-ablation")
     assert run is not None
     followed = [interval(row["relevance"] for row in run.rows if row["response"] == name) for name in ("raa", "dnrt")]
-    # the last of the four blocks has one token that reaches the logit, and so nothing to rank
-    bar = 0.75 * NOTICEABLE
-    outcomes: list[Outcome] = [
-        "for" if each.low > bar else "against" if each.high < 0 else "ruled out" if each.high < bar else "open"
-        for each in followed
-    ]
-    return run.judge(
-        "By a measure of ours, in a small ViT a token's offset has with its share in the logit of the true class a "
-        f"rank correlation of {with_interval(followed[0], 2)} with RAA, {with_interval(followed[1], 2)} with DNRT.",
-        outcomes,
-        power=f"The paper names no measure and no size; ours is {NOTICEABLE}, or {bar:g} on average over four blocks, "
-        "of which the last has one token that reaches the logit.",
-        undecided="A measure by the authors would decide it.",
+    return not_tested(
+        "The paper names no measure; in a ViT a token's offset has with its share in the true class's logit the "
+        f"rank correlation {with_interval(followed[0], 2)} (RAA), {with_interval(followed[1], 2)} (DNRT), but what "
+        "speaks against a class is relevant, too.",
+        "Accuracy after the tokens or channels with the lowest gates are set to zero, in trained networks with RAA and "
+        "with GELU, would decide it.",
     )
 
 
@@ -235,16 +224,21 @@ ARENAS = (arena.NAME, arena.PHOTOGRAPHS)
 
 
 def with_arr(measure: arena.Measure = arena.accuracy, names: Sequence[str] = ARENAS) -> list[Comparison[str]]:
-    """What ARR adds to GELU and to RAA in each arena."""
+    """What ARR adds to GELU and to RAA in each arena, and to ReLU in the transformer's."""
     return [
         each
         for name in names
-        for neuron, other in (("arr", "gelu"), ("dnrt", "raa"))
+        for neuron, other in (("arr", "gelu"), ("dnrt", "raa"), ("relu_arr", "relu"))
+        if other != "relu" or name == arena.TRANSFORMER
         for each in arena.meeting(neuron, [other], measure, name)
     ]
 
 
+TIGHTENED = (*ARENAS, arena.TRANSFORMER)
+
+
 def nc1(row: arena.Row) -> float:
+    """How wide classes are beside the distances between them, before the classifier, on training images."""
     return float(row["collapse"])
 
 
@@ -253,7 +247,8 @@ CLASSES = (
     ("dnrt-mnist", ("dnrt output", "raa"), "within"),
     *(("dnrt-ablation", pair, "within_4") for pair in (("dnrt", "raa"), ("relu+arr", "relu"), ("gelu+arr", "gelu"))),
 )
-"""Where ARR acts: the hidden layer, the logits, and a ViT's class token after the block that the classifier reads."""
+"""Where ARR acts: the hidden layer, the logits, and a ViT's class token after the block that the classifier reads; on
+test images."""
 
 
 @fatal(
@@ -264,7 +259,7 @@ CLASSES = (
         *(
             rows(name, lambda row, measure=measure: row | {measure: 0.5 + 0.01 * row["seed"]})
             for name, measure in (
-                *((name, "collapse") for name in (arena.NAME, arena.PHOTOGRAPHS)),
+                *((name, "collapse") for name in TIGHTENED),
                 *((name, measure) for name, _, measure in CLASSES),
             )
         )
@@ -278,15 +273,19 @@ def test_focused():
         of = run_of(name)
         assert of is not None
         effects.append(effect(*found_in(of, [pair], measure), None, sign=-1, scale=100))
-    every = [100 * each.difference.mean for each in found_in(run, [pair for _, pair, _ in CLASSES[2:]], "within")]
-    collapsed = [effect(each, None, sign=-1) for each in with_arr(nc1)]
+    every = [each.difference.mean for each in found_in(run, [pair for _, pair, _ in CLASSES[2:]], "within")]
+    collapsed = [effect(each, None, sign=-1) for each in with_arr(nc1, TIGHTENED)]
     # as changes: what is shown counts a lowering as a gain
-    on_mnist, in_vit = ([-each.shown.mean for each in some] for some in (effects[:2], effects[2:]))
-    perceptrons, reads, blocks = (enumerated([f"{each:+.1f}" for each in some]) for some in (on_mnist, in_vit, every))
+    on_mnist, in_vit = (", ".join(f"{-each.shown.mean:+.1f}" for each in some) for some in (effects[:2], effects[2:]))
+    rates = {label(row): row["learning_rate"] for row in run.rows}
+    # a near tie of two tuning seeds gave one of the six another rate: 0.3897 at 0.003, 0.3892 at 0.001
+    others = {rate for name, rate in rates.items() if name != "gelu+arr"}
+    assert {round(rates["gelu+arr"] / rate) for rate in others} == {3}
     return run.judge(
-        f"ARR changes the share within classes by {perceptrons} points on MNIST (hidden, logits), {reads} before a "
-        f"ViT's classifier (RAA, ReLU, GELU), {blocks} over its blocks; tighter in "
-        f"{sum(each.outcome == 'for' for each in collapsed)} of {len(collapsed)} arena comparisons.",
+        f"ARR changes shares within classes by {on_mnist} points on MNIST (hidden, logits), {in_vit} in a ViT (RAA, "
+        f"ReLU, GELU at thrice the rate), {'upwards' if min(every) > 0 else 'not upwards'} over its blocks; on "
+        f"training images {sum(each.outcome == 'for' for each in collapsed)} of {len(collapsed)} arena networks are "
+        "tighter.",
         [each.outcome for each in (*effects, *collapsed)],
         power=powered(effects, "points of the variance"),
         undecided=run.with_more_seeds(effects),
@@ -300,24 +299,27 @@ def test_focused():
     "Section 4.2, Appendix A.6, Fig. 5",
     turned_by=both(
         *(shifted("dnrt-overfitting", without) for without in ("gelu", "raa")),
-        shifted("dnrt-overfitting", "dnrt", "loss_rise"),
+        shifted("dnrt-overfitting", "dnrt", "loss"),
     ),
 )
 def test_overfitting():
     if (run := run_of("dnrt-overfitting")) is None:
         return no_result("dnrt-overfitting")
     pairs = [("gelu+arr", "gelu"), ("dnrt", "raa")]
-    # what is overcome is the whole rise
-    rises = [fmean(row["loss_rise"] for row in run.rows if row["response"] == other) for _, other in pairs]
-    effects = [effect(each, rise, sign=-1) for each, rise in zip(found_in(run, pairs, "loss_rise"), rises, strict=True)]
-    gains = [effect(each, None, scale=100) for each in found_in(run, pairs)]
-    losses = [effect(each, None, sign=-1) for each in with_arr(lambda row: float(row["loss"]), ARENAS[:1])]
-    taken, nats = (enumerated([f"{each.shown.mean:.3f}" for each in of]) for of in (effects, losses))
-    unclear = " (not clear, corrected)" * all(each.outcome == "open" for each in effects)
+    # test loss less training loss; the end of the test loss alone also falls where a network merely learns faster
+    apart = replace(run, rows=[row | {"apart": row["loss"] - row["loss_train"]} for row in run.rows])
+    effects = [effect(each, None, sign=-1) for each in found_in(apart, pairs, "apart")]
+    gains, learned = (
+        [effect(each, None, scale=100) for each in found_in(run, pairs, of)] for of in ("accuracy", "accuracy_train")
+    )
+    brought, there = (", ".join(f"{each.shown.mean:+.1f}" for each in some) for some in (gains, learned))
+    unclear = " not clearly," * all(each.outcome == "open" for each in effects)
+    gaps = [fmean(row["apart"] for row in apart.rows if row["response"] == other) for _, other in pairs]
     return run.judge(
-        f"In a ViT on 2,000 mirrored images ARR brings GELU and RAA {means(gains)} points, takes {taken}{unclear} "
-        f"off the {enumerated([f'{each:.3f}' for each in rises])} nats by which test loss rises; in the arena {nats}.",
-        [each.outcome for each in (*effects, *gains, *losses)],
+        f"On 2,000 mirrored images ARR brings a ViT's GELU and RAA {brought} points (training images: {there}), takes,"
+        f"{unclear} {listed(effects, 3)} off the {enumerated([f'{each:.2f}' for each in gaps])} nats between test and "
+        "training loss.",
+        [each.outcome for each in (*effects, *gains)],
         power=powered(effects, "nats"),
         undecided=run.with_more_seeds(effects),
     )
@@ -339,14 +341,15 @@ def over_gelu() -> float:
 def test_versions():
     if (run := run_of("dnrt-versions")) is None:
         return no_result("dnrt-versions")
-    pairs = [("raa", "gelu"), ("raa", "eq2"), ("eq3", "gelu"), ("eq3", "eq2")]
-    # the paper has no numbers for Eqs. 2 and 3: what is crucial for a gain makes most of it
-    effects = of_errors(run, pairs, [over_gelu()] * len(pairs))
-    return run.judge_effects(
-        f"On a part of MNIST RAA takes {listed(effects[:2])} % off the errors with GELU and with Eq. 2, a learned "
-        f"number; Eq. 3 takes {listed(effects[2:])} %.",
-        effects,
-        "% of the errors",
+    # the paper has no numbers for Eqs. 2 and 3
+    gain, *effects = of_errors(run, [("raa", "gelu"), ("raa", "eq2"), ("eq3", "eq2")], [None] * 3)
+    return run.judge(
+        f"On a part of MNIST RAA takes {listed([gain])} % off GELU's errors: no gain to explain; beside Eq. 2, a "
+        f"learned number, RAA takes {listed(effects[:1])} % and Eq. 3 {listed(effects[1:])} %.",
+        [each.outcome for each in effects],
+        power=powered(effects, "% of the errors"),
+        undecided="RAA and Eqs. 2 and 3 in a network in which RAA gains on GELU, such as a small ViT on 10,000 images "
+        "of CIFAR-10, would decide it.",
     )
 
 
@@ -377,16 +380,16 @@ def test_mechanism():
     pair = [("raa", "gelu")]
     in_transformers = [each for run in transformers if run for each in of_errors(run, pair, [over_gelu()])]
     alone = of_errors(perceptron, [*pair, ("raa", "extra gelu")], [over_gelu(), over_layer])
-    met, photographs, third = (
+    met, own_rate, third = (
         arena.of_errors("raa", ["gelu"], [over_gelu()], name)
         for name in (arena.NAME, arena.PHOTOGRAPHS, arena.TRANSFORMER)
     )
-    (at_gelus_rate,) = arena.of_errors_at_gelus_rate("raa", over_gelu())
+    photographs = arena.of_errors_at_gelus_rate("raa", over_gelu())
     return perceptron.judge_effects(
         "Beside GELU, RAA makes clearly "
         f"{tally([*in_transformers, *third, *alone[:1], *met, *photographs], 'networks')}: "
-        "three small ViTs, two perceptrons, convolutions (there at a lower learning rate; at GELU's "
-        f"{-at_gelus_rate.shown.mean:.1f} % more).",
+        "three small ViTs, two perceptrons, convolutions (at GELU's learning rate; at RAA's, a lower one, "
+        f"{-own_rate[0].shown.mean:.1f} % more).",
         [*in_transformers, *third, *alone, *met, *photographs],
         "% of the errors",
     )
@@ -399,22 +402,29 @@ def test_mechanism():
     turned_by=once(
         "dnrt-sensitivity",
         rows(
-            "dnrt-sensitivity", lambda row: row | {"accuracy": row["accuracy"] - (row.get("momentum") in (0.01, 1.0))}
+            "dnrt-sensitivity",
+            lambda row: row | {"accuracy": row["accuracy"] - 0.1 * (row.get("momentum") in (0.5, 0.8))},
         ),
     ),
 )
 def test_momentum():
     if (run := run_of("dnrt-sensitivity")) is None:
         return no_result("dnrt-sensitivity")
-    found = sensitivity(run)
-    inside, outside = ([found[f"dnrt m = {m:g} λ = 0.1"] for m in each] for each in ((0.3, 0.5, 0.8), (0.01, 1.0)))
-    near: list[Outcome] = ["for" if alike(each.difference, HALF_A_POINT) == 1 else "open" for each in inside]
-    worse = [effect(each, 100 * HALF_A_POINT, sign=-1, scale=100) for each in outside]
-    points = [f"{100 * each.difference.mean:+.2f}" for each in (*inside, *outside)]
+    tried = [row for row in run.rows if row.get("weight") == 0.1]
+    rates = {row["momentum"]: row["learning_rate"] for row in tried}
+    reached = by_seed(tried, "accuracy", lambda row: row["momentum"])
+    groups = [[m for m in sorted(rates) if rates[m] == rate] for rate in sorted({*rates.values()})]
+    widest = max(max(means) - min(means) for group in groups for means in [[fmean(reached[m].values()) for m in group]])
+    assert groups == [[0.03, 0.1, 0.9, 1.0], [0.01, 0.3, 0.5, 0.8]]
+    inside, outside = ((0.5, 0.3), (0.8, 0.3)), ((0.01, 0.3), (1.0, 0.1))
+    found = family({(m, other): (reached[m], reached[other]) for m, other in (*inside, *outside)})
+    outcome: dict[int, Outcome] = {1: "for", -1: "against", 0: "open"}
+    near = [outcome[alike(each.difference, HALF_A_POINT)] for each in found if each.key in inside]
+    worse = [effect(each, 100 * HALF_A_POINT, sign=-1, scale=100) for each in found if each.key in outside]
     return run.judge(
-        f"On a part of MNIST, accuracy differs from that at m = 0.1 by {enumerated(points[:3])} points at m = 0.3, 0.5 "
-        f"and 0.8, and by {enumerated(points[3:])} at 0.01 and 1.",
-        [*near, *(each.outcome for each in worse)],
+        f"On a part of MNIST accuracies differ by at most {100 * widest:.2f} points between m = 0.01, 0.3, 0.5 and 0.8 "
+        "at one learning rate, and between 0.03, 0.1, 0.9 and 1 at another; 0.1 and 0.3 share no rate.",
+        ["open", *near, *(each.outcome for each in worse)],
         power=powered(worse, "points", ours=True),
         undecided=run.with_more_seeds(worse),
     )
@@ -433,17 +443,18 @@ def test_lambda():
     if (run := run_of("dnrt-sensitivity")) is None:
         return no_result("dnrt-sensitivity")
     found = sensitivity(run)
-    small, large = (
-        [found[f"dnrt m = 0.1 λ = {w:g}"] for w in each] for each in ((0.001, 0.01, 0.1), (1.0, 10.0, 100.0))
-    )
-    points = [f"{100 * each.difference.mean:+.2f}" for each in (*small, *large)]
+    small = [found[f"dnrt m = 0.1 λ = {w:g}"] for w in (0.001, 0.01, 0.1)]
+    points = [f"{100 * each.difference.mean:+.2f}" for each in small]
+    rates = {row.get("weight", 0): row["learning_rate"] for row in run.rows if row.get("momentum", 0.1) == 0.1}
+    assert rates[0.001] == rates[0.01] == rates[0]
+    assert round(rates[0] / rates[0.1]) == 3
     losses = [effect(each, 100 * HALF_A_POINT, sign=-1, scale=100) for each in small]
     met = with_arr()
     arrs = [f"{100 * each.difference.mean:+.2f}" for each in met]
     return run.judge(
-        f"On MNIST ARR changes RAA's accuracy by {', '.join(points[:3])} points at λ = 0.001, 0.01, 0.1, by "
-        f"{', '.join(points[3:])} at 1, 10, 100; in arenas, λ = 1, by {enumerated(arrs[1::2])}, "
-        f"GELU's by {enumerated(arrs[::2])}.",
+        f"On MNIST ARR on the hidden layer changes RAA's accuracy by {', '.join(points)} points at λ = 0.001, 0.01, "
+        f"0.1 (there at a third of RAA's rate); in arenas, λ = 1, by {', '.join(arrs[1::2])}, GELU's by "
+        f"{', '.join(arrs[::2])}.",
         [no_worse(each, HALF_A_POINT) for each in (*small, *met)],
         power=powered(losses, "points", ours=True),
         undecided=run.with_more_seeds(losses),
@@ -452,7 +463,7 @@ def test_lambda():
 
 @fatal(
     "dnrt-experiment-transformers",
-    "Vision Transformers trained from scratch on CIFAR and ImageNet are several points more accurate with DNRT.",
+    "Vision Transformers trained from scratch on CIFAR and ImageNet are remarkably more accurate with DNRT.",
     "Section 5.2, Appendix A.3, Tables 2 and 9",
     turned_by=rows("dnrt-ablation", lambda row: row | {"accuracy": row["accuracy"] + (row["response"] == "dnrt")}),
 )
@@ -482,6 +493,18 @@ STEPS = (("raa", "gelu"), ("gelu_arr", "gelu"), ("dnrt", "raa"), ("dnrt", "gelu_
 STEPS_OF = sorted({name for step in STEPS for name in step})
 
 
+def of_errors_at_arrs_rate(claimed: float) -> Effect:
+    """DNRT beside GELU with ARR in convolutions, where DNRT's short trial had chosen another rate."""
+    fast = run_of(arena.PHOTOGRAPHS, presets=("same-rate",))
+    assert fast is not None
+    mine = [row for row in fast.rows if row["neuron"] == "dnrt"]
+    seeds = {row["seed"] for row in mine}
+    base = [row for row in arena.arena(arena.PHOTOGRAPHS).rows if row["neuron"] == "arr" and row["seed"] in seeds]
+    assert len({row["learning_rate"] for row in (*mine, *base)}) == 1
+    (found,) = compare([*base, *mine], factor="neuron", reference="arr", measure="accuracy")
+    return effect(found, claimed, scale=100 / arena.errors("arr", arena.PHOTOGRAPHS))
+
+
 @fatal(
     "dnrt-experiment-parts",
     "RAA and ARR, DNRT's parts, each make a network more accurate, and both together more than either.",
@@ -507,15 +530,37 @@ def test_parts():
             ("raa", "arr", "dnrt", "dnrt"), ("gelu", "gelu", "raa", "arr"), claimed, strict=True
         ):
             effects += arena.of_errors(neuron, [other], [size], name)
+    # of the convolutions, the last four, those whose rates differ once more at equal ones
+    [effects[-4]], effects[-1] = arena.of_errors_at_gelus_rate("raa", claimed[0]), of_errors_at_arrs_rate(claimed[3])
     raa, arr, _, raa_over = ([each.sign for each in effects[at::4]] for at in range(4))
     relu = arena.of_errors("relu_arr", ["relu"], [claimed[1]], arena.TRANSFORMER)
     return run.judge_effects(
         f"RAA clearly helps GELU in {raa.count(1)} of {len(raa)} networks and harms in {raa.count(-1)}, ARR in "
-        f"{arr.count(1)} and {arr.count(-1)}; both, beside ARR alone, in {raa_over.count(1)} and {raa_over.count(-1)}; "
-        f"ARR takes {means(relu)} % off ReLU's errors in one.",
+        f"{arr.count(1)} and {arr.count(-1)}; both, beside ARR alone, in {raa_over.count(1)} and {raa_over.count(-1)} "
+        f"(convolutions at equal learning rates); ARR takes {means(relu)} % off ReLU's errors in one.",
         [*effects, *relu],
         "% of the errors",
     )
+
+
+def of_rare_photographs(claimed: float) -> list[Effect]:
+    """DNRT beside GELU in convolutions on CIFAR-10 with the imbalance 100 and balanced softmax, once at the rate of
+    GELU's short trial and once at that of DNRT's."""
+    found = []
+    for presets in ({"gelu": "laptop", "dnrt": "same-rate"}, {"gelu": "rates", "dnrt": "laptop"}):
+        runs = {name: run_of("together-conv-tail", presets=(preset,)) for name, preset in presets.items()}
+        kept = [
+            row
+            for name, run in runs.items()
+            if run
+            for row in run.rows
+            if (row["neuron"], row["loss"], row["imbalance"]) == (name, "balanced softmax", 100)
+        ]
+        assert len({row["learning_rate"] for row in kept}) == 1
+        errors = 1 - fmean(row["accuracy"] for row in kept if row["neuron"] == "gelu")
+        (each,) = compare(kept, factor="neuron", reference="gelu", measure="accuracy")
+        found.append(effect(each, claimed, scale=100 / errors))
+    return found
 
 
 @matters(
@@ -537,11 +582,11 @@ def test_long_tails():
         for factor in factors
     ]
     effects = of_errors(run, [("dnrt hidden", "gelu", f"imbalance {factor}") for factor in factors], claimed)
-    out = enumerated([factor for factor, each in zip(factors, effects, strict=True) if each.outcome == "ruled out"])
+    photographs = of_rare_photographs(claimed[-1])
     return run.judge_effects(
-        f"In a perceptron on long-tailed MNIST, DNRT takes {listed(effects)} % off GELU's errors at imbalances of 10, "
-        f"50 and 100; what the paper gains is ruled out at {out or 'none'}.",
-        effects,
+        f"In a perceptron on long-tailed MNIST, DNRT takes {means(effects)} % off GELU's errors at imbalances of 10, "
+        f"50 and 100; in convolutions on CIFAR-10, at 100, {listed(photographs)} (GELU's rate, DNRT's).",
+        [*effects, *photographs],
         "% of the errors",
     )
 
@@ -552,7 +597,18 @@ def test_long_tails():
     "Section 5.4, Appendix A.5, Tables 4 and 10",
 )
 def test_other_tasks():
+    graphs = run_of("together-graph")
+    assert graphs is not None
+    reached: dict[tuple[str, str, str], list[float]] = {}
+    for row in graphs.rows:
+        reached.setdefault((row["network"], row["problem"], row["neuron"]), []).append(100 * row["accuracy"])
+    leads = {
+        other: [fmean(of) - fmean(reached[*key[:2], other]) for key, of in reached.items() if key[2] == "dnrt"]
+        for other in ("relu", "gelu")
+    }
+    relu, gelu = (f"{min(each):+.2f} to {max(each):+.2f}" for each in leads.values())
     return not_tested(
-        "No run of ours has graphs or ResNet-19, and on what ARR acts in a graph is not said.",
+        f"On other graphs, Cora and CiteSeer, GCN and GraphSAGE with DNRT lead ReLU by {relu} and GELU by {gelu} "
+        "points; DGraph and ResNet-19 were not run, and where ARR acts in a graph is not said.",
         "Trainings of those networks on those data sets with five seeds would decide it.",
     )

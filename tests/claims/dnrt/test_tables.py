@@ -127,14 +127,19 @@ def test_graph():
     "dnrt-imbalanced",
     "DNRT is capable of countering the harm that imbalanced classes do.",
     "Section 5.4, Table 4",
-    turned_by=cells("dnrt-table-4b", {"network": VIT, "imbalance": "100"}, dnrt=44.8),
+    turned_by=cells("dnrt-table-4b", {"network": VIT, "imbalance": "100"}, dnrt=48.5),
 )
 def test_imbalanced():
-    found, listed = accuracies("4b"), []
+    # A harm is countered where less of it is left: a network that is better with alike classes, too, is not enough.
+    # Chosen with the numbers known; to be in front, in all six cases, is said in the evidence.
+    found, listed, countered = accuracies("4b"), [], []
     for name in (VIT, "ResNet-32"):
-        mine, relu = (found[f"{name} 10"][of] - found[f"{name} 100"][of] for of in ("DNRT", "ReLU"))
-        listed.append(f"{mine:.1f} with {name} (ReLU {relu:.1f})")
-    return in_front("4b", more=f"; from imbalance 10 to 100 it loses {enumerated(listed)}")
+        of = ("DNRT", "ReLU", "GELU")
+        mine, *others = (round(found[f"{name} 10"][each] - found[f"{name} 100"][each], 9) for each in of)
+        countered.append(mine < min(others))
+        listed.append(f"{mine:.1f} with {name} (ReLU {others[0]:.1f}, GELU {others[1]:.1f})")
+    front = in_front("4b", more=f"; from imbalance 10 to 100 it loses {enumerated(listed)}")
+    return Verdict(graded(all(countered), any(countered) or front.status == "holds"), front.evidence)
 
 
 @matters(
