@@ -384,7 +384,7 @@ def kept(function: Callable[[torch.Tensor], torch.Tensor]) -> float:
 @matters(
     "dnrt-memory-torch",
     "Beside torch's own GELU, too, what RAA adds to the memory of training is extremely low.",
-    "Ours, after Appendix A.1",
+    "Appendix A.1 (ours: the paper leaves torch's GELU out)",
     turned_by=swap(by_hand=lambda x, offset=None: F.gelu(x) if offset is None else of_package(x, offset)),
 )
 def test_memory_torch():
