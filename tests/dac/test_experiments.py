@@ -6,8 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from companion import DACLinear
-from companion.dac.conversion import PreActivated
+from companion import DACLinear, to_dac
 from companion.dac.study import constructions, experiments
 from companion.dac.study.experiments import changes, comparisons
 from companion.study import datasets
@@ -104,10 +103,26 @@ def test_where_the_paper_sees_a_gain_networks_of_equal_size_meet():
         (case["unit"], case["width"]): experiments._parameters(experiments._regressor(case, 14, 0))
         for case in get("dac-sgemm").cases(large)
     }
-    assert size.keys() == {("base", 141), ("base", 200), ("dac", 141), ("shared", 200)}
+    assert size.keys() == {("base", 141), ("base", 200), ("dac", 141), ("inner", 142)}
     assert min(size["base", 200], size["dac", 141]) > 1e5
     assert size["dac", 141] == pytest.approx(size["base", 200], rel=0.01)
-    assert size["shared", 200] == pytest.approx(size["base", 200], rel=0.01)
+    # One matrix of the inputs, four square ones with biases, five scales, the last unit's pairs and the shift.
+    assert size["inner", 142] == 142 * 14 + 4 * 2 * 142**2 + 5 * 142 + 2 * 142 + 1
+    assert size["inner", 142] == pytest.approx(size["base", 200], rel=0.005)
+
+
+def test_the_large_preset_makes_the_comparisons_that_were_fixed_beforehand():
+    large = get("dac-sgemm").presets["large"]
+    assert large["seeds"] == 8
+    rows = [
+        {**case, "seed": seed, "log_mse": 0.1 * seed, "failed": False, "parameters": 1}
+        for case in get("dac-sgemm").cases(large)
+        for seed in (0, 1)
+    ]
+    assert [(change.key.width, change.key.kind, change.key.other) for change in changes(rows)] == [
+        *((141, "weights", 200), (141, "biases", 141)),
+        *((200, "trade", 141), (200, "inner", 142)),
+    ]
 
 
 def test_a_pyramids_widths_fall_evenly_to_a_quarter():
@@ -122,7 +137,7 @@ def normalised(z, scale):
 def test_the_networks_compute_what_the_paper_writes():
     x = torch.randn(50, 14)
     with torch.no_grad():
-        for unit in ("base", "dac", "shared"):
+        for unit in ("base", "dac", "inner"):
             model = experiments._regressor(regression_case(unit, 6, 2), 14, 0)
             for parameter in model.parameters():
                 parameter.add_(0.3 * torch.randn(parameter.shape))
@@ -137,34 +152,45 @@ def test_the_networks_compute_what_the_paper_writes():
             else:
                 if unit == "dac":
                     first, bias, scale, second, bias_2, scale_2, last, bias_3 = state
-                else:  # one bias for each sender, of which every receiver has the same
-                    bias, first, scale, bias_2, second, scale_2, bias_3, last = state
-                z = normalised((first * (x[:, None] + bias).relu()).sum(2), scale)
+                    sums = (first * (x[:, None] + bias).relu()).sum(2)
+                else:
+                    first, scale, second, bias_2, scale_2, last, bias_3 = state
+                    sums = x @ first.T
+                z = normalised(sums, scale)
                 z = normalised((second * (z[:, None] + bias_2).relu()).sum(2), scale_2)
                 expected = (last * (z[:, None] + bias_3).relu()).sum(2)
             torch.testing.assert_close(model(x), expected[:, 0] + shift, atol=1e-4, rtol=1e-4)
 
 
 def test_networks_of_one_shape_start_from_the_same_weights_and_zero_biases():
-    base, dac, shared = (
-        experiments._regressor(regression_case(unit, 9, 3), 14, 5) for unit in ("base", "dac", "shared")
-    )
+    base, dac, inner = (experiments._regressor(regression_case(unit, 9, 3), 14, 5) for unit in ("base", "dac", "inner"))
     ours = [m for m in base.modules() if isinstance(m, nn.Linear)]
     theirs = [m for m in dac.modules() if isinstance(m, DACLinear)]
-    between = [m for m in shared.modules() if isinstance(m, PreActivated)]
-    assert len(ours) == len(theirs) == len(between) == 4
-    for a, b, c in zip(ours, theirs, between, strict=True):
+    within = [m for m in inner.modules() if isinstance(m, (nn.Linear, DACLinear))]
+    assert len(ours) == len(theirs) == len(within) == 4
+    assert [type(layer) for layer in within] == [nn.Linear, DACLinear, DACLinear, DACLinear]
+    for a, b, c in zip(ours, theirs, within, strict=True):
         assert torch.equal(a.weight, b.weight)
-        assert torch.equal(a.weight, c.layer.weight)
+        assert torch.equal(a.weight, c.weight)
         assert not b.bias.any()
-        assert not c.bias.any()
+        assert c.bias is None or not c.bias.any()
 
 
-@pytest.mark.parametrize(("unit", "layer"), [("dac", DACLinear), ("shared", nn.Linear)])
-def test_only_weights_are_regularised(unit, layer):
+def test_a_dac_behind_a_usual_layer_is_what_a_conversion_makes():
+    base, inner = (experiments._regressor(regression_case(unit, 9, 3), 14, 5).eval() for unit in ("base", "inner"))
+    x = torch.randn(50, 14)
+    converted = to_dac(base.body)
+    torch.testing.assert_close(inner(x), base(x))
+    torch.testing.assert_close(inner.body(x), converted(x))
+    assert experiments._parameters(inner.body) == experiments._parameters(converted)
+
+
+@pytest.mark.parametrize("unit", ["base", "dac", "inner"])
+def test_only_weights_are_regularised(unit):
     model = experiments._regressor(regression_case(unit, 9, 3), 14, 5)
     decayed, _ = parameter_groups(model, 1e-5, "kernels")
-    assert [p.shape for p in decayed["params"]] == [m.weight.shape for m in model.modules() if isinstance(m, layer)]
+    layers = [each for each in model.modules() if isinstance(each, (nn.Linear, DACLinear))]
+    assert [p.shape for p in decayed["params"]] == [layer.weight.shape for layer in layers]
 
 
 def replayed(job):
@@ -194,7 +220,7 @@ def replayed(job):
     return errors
 
 
-@pytest.mark.parametrize("unit", ["base", "dac"])
+@pytest.mark.parametrize("unit", ["base", "dac", "inner"])
 def test_a_row_holds_the_test_error_of_the_epoch_that_validates_best(unit):
     options = {"epochs": 6, "weight_decay": 0.1, "stop_from": 9}
     job = job_of("dac-sgemm", regression_case(unit, 7, 3), **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist, mean
 from typing import Any, NamedTuple
 
@@ -198,16 +198,19 @@ def judged(
     evidence: str,
     *,
     sign: int,
-    claimed: float | None,
+    claimed: float | Sequence[float] | None,
     unit: str,
     scale: float = 1,
+    note: str = "",
 ) -> Verdict:
-    """What a run makes of a claim that differences are below (−1) or above (+1) zero, by about so much as claimed; None
-    where the paper has no number. ``evidence`` ends no sentence."""
-    effects = [effect(each, claimed, sign=sign, scale=scale) for each in found]
+    """What a run makes of a claim that differences are below (−1) or above (+1) zero, by about so much as claimed, each
+    by its own size where there are several; None where the paper has no number. ``evidence`` ends no sentence, nor does
+    ``note``, which comes last."""
+    sizes = claimed if isinstance(claimed, Sequence) else [claimed] * len(found)
+    effects = [effect(each, size, sign=sign, scale=scale) for each, size in zip(found, sizes, strict=True)]
     out = sum(each.outcome == "ruled out" for each in effects)
     excluded = f"; single intervals exclude what is claimed at {out}" if out else ""
-    return run.judge_effects(f"{evidence}{excluded}.", effects, unit)
+    return run.judge_effects(f"{evidence}{excluded}{note}.", effects, unit)
 
 
 def inside(run: Run, reference: str, *units: str) -> tuple[list[Comparison[Any]], list[str]]:
@@ -228,14 +231,16 @@ def points(run: Run, found: Sequence[Comparison[Any]]) -> str:
     return f"{errors} change by {enumerated(listed)}{more}"
 
 
-def lower_errors(run: Run, reference: str, *units: str, sign: int, claimed: float) -> Verdict:
-    """Whether units have test errors below (−1) or above (+1) those of the reference, by so many points as claimed."""
+def lower_errors(run: Run, reference: str, *units: str, sign: int, claimed: Mapping[str, float], own: str) -> Verdict:
+    """Whether units have test errors below (−1) or above (+1) those of the reference, by so many points as is claimed
+    for each network. ``own`` says where the run is: "on CIFAR-10"."""
     found, edge = inside(run, reference, *units)
     if not found:
         return run.beyond_its_grid(
-            f"In our small run on CIFAR-10 {enumerated(edge)} did best in tuning at an edge of the grid of learning "
+            f"In our small run {own} {enumerated(edge)} did best in tuning at an edge of the grid of learning "
             "rates, so that a better rate may lie beyond it."
         )
     without = f", omitting {enumerated(edge)}, at the learning rates' edge" if edge else ""
     text = f"{points(run, found)}{without}"
-    return judged(run, found, text, sign=sign, claimed=claimed, unit="points", scale=100)
+    sizes = [claimed[each.key[0]] for each in found]
+    return judged(run, found, text, sign=sign, claimed=sizes, unit="points", scale=100)
