@@ -107,9 +107,11 @@ def trades(sign: int, presets: Sequence[str] = ("full", "laptop"), low: float = 
     clear = sum(bool(each.sign()) for each in found)
     # named only where the choice of the family matters
     families = f" (corrected for {found[0].size} comparisons) or {alone} (for these {len(found)})"
+    seeds = found[0].difference.n
+    sizes = f"{len(found)} {'widths' if len(found) > 1 else 'width'} ({widths(found)})"
     text = (
-        f"SGEMM, {training_rows(run):,} rows, {found[0].difference.n} seeds: equal-sized DACs {moved(means)} at "
-        f"{len(found)} widths ({widths(found)}), clearly at {clear or 'none'}{families if alone != clear else ''}"
+        f"SGEMM, {training_rows(run):,} rows, {seeds} seeds: equal-sized DACs {moved(means)} at {sizes}, "
+        f"clearly at {clear or 'none'}{families if alone != clear else ''}"
     )
     # without the clip of the inputs, where a run has it
     inner = changed(run, "inner", low, high)
@@ -127,8 +129,8 @@ def moved(means: Sequence[float]) -> str:
     low, high = min(means), max(means)
     if low < 0 < high:
         return f"changed the log test error by {low:+.2f} to {high:+.2f} nats"
-    near, far = sorted((abs(low), abs(high)))
-    return f"{'raised' if high > 0 else 'lowered'} the log test error by {near:.2f} to {far:.2f} nats"
+    sizes = dict.fromkeys(f"{size:.2f}" for size in sorted((abs(low), abs(high))))
+    return f"{'raised' if high > 0 else 'lowered'} the log test error by {' to '.join(sizes)} nats"
 
 
 def widths(found: Sequence[Comparison[Any]]) -> str:
@@ -350,10 +352,14 @@ def test_efficient():
     [met] = [effect(each, None, scale=100) for each in arena.meeting("dac", ["relu"])]
     sizes = {row["neuron"]: row["parameters"] for row in arena.arena().rows}
     assert min(sizes["dac"], sizes["relu"]) > ABOVE
-    wide = f", on SGEMM {moved([-each.shown.mean for each in above])}" if above else ""
+    alone = f"{with_interval(met.shown)} points"
+    here = f"changed accuracy in the arena, where more weights were not tried, by {alone}"
+    there = f"it {moved(below)} at {len(below)} sizes of SGEMM"
+    if above:
+        here = f"{moved([-each.shown.mean for each in above])} on SGEMM and changed accuracy in the arena by {alone}"
+        there = f"it {moved(below)}"
     return arena.arena().judge(
-        f"At equal size above 10⁵ parameters DAC changed accuracy in the arena, where more weights were not tried, by "
-        f"{with_interval(met.shown)} points{wide}; below, it {moved(below)} at {len(below)} sizes of SGEMM.",
+        f"At equal size above 10⁵ parameters DAC {here}; below, {there}.",
         [*(each.outcome for each in above), met.outcome],
         power=powered([met], "points"),
         undecided="dac-sgemm in the sizes of the paper, where the gain was seen, would decide it.",
