@@ -74,7 +74,7 @@ def separator(points: Tensor, threshold: float = 1.0) -> Tensor:
 
 
 def three_units(points: Tensor) -> Tensor:
-    """Three standard units that do what the paper says takes four: relu(2 + x + y) − 2 relu(x) − 2 relu(y) − 1.
+    """Three standard units that mark the square of Fig. 7b: relu(2 + x + y) − 2 relu(x) − 2 relu(y) − 1.
 
     Parameters
     ----------
