@@ -1,1 +1,1 @@
-"""APA and AGLU: the adaptive parametric activation, and the adaptive gated linear unit."""
+"""APA and AGLU: the adaptive parametric activation, and the adaptive generalised linear unit."""

@@ -170,7 +170,7 @@ class APA(_Adaptive):
 
 
 class AGLU(_Adaptive):
-    r"""Adaptive gated linear unit with learnable κ and λ; stands where ReLU or GELU stood.
+    r"""Adaptive generalised linear unit with learnable κ and λ; stands where ReLU or GELU stood.
 
     .. math:: \operatorname{AGLU}(z) = z\,(1 + \lambda e^{-\kappa z})^{-1/\lambda},\quad
         \lambda = \operatorname{softplus}(\rho)

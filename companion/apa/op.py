@@ -81,7 +81,7 @@ def apa(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
 
 @overridable
 def aglu(z: Tensor, kappa: Parameter, lam: Parameter, dim: int = 1) -> Tensor:
-    r"""Adaptive gated linear unit: the input times its own APA.
+    r"""Adaptive generalised linear unit: the input times its own APA.
 
     .. math:: \operatorname{AGLU}(z, \kappa, \lambda) = z\,(1 + \lambda e^{-\kappa z})^{-1/\lambda}
 
