@@ -86,7 +86,7 @@ def page(name: str) -> str:
 def test_the_curve_was_nowhere_clearly_ahead() -> None:
     assert status("apa-d-lambda") == "does not hold"
     assert "the sign opposite" in verdict("apa-d-lambda").evidence
-    assert status("apa-aglu-rivals") == "not seen"
+    assert "0 of 16 clearly above zero" in verdict("apa-aglu-rivals").evidence
     digits = rows("apa-digits")
     for imbalance in {row["imbalance"] for row in digits}:
         of = [row for row in digits if row["imbalance"] == imbalance]
