@@ -490,8 +490,9 @@ register(
                 "batch_size": 256,
                 "learning_rates": [3e-4, 1e-3, 3e-3, 1e-2, 3e-2],
             },
-            # All images, as Table 1; two to three hours of one core. Width, augmentation (none) and λ are ours:
-            # the paper augments, but does not tell with what, and names no width or λ here. Rates are tuned with a third of the epochs.
+            # All images, as Table 1; two to three hours of one core. Width, augmentation (none) and λ are ours: the
+            # paper augments, but does not tell with what, and names no width or λ here. Rates are tuned with a third of
+            # the epochs.
             "full": {
                 **_MNIST,
                 "dataset": "cifar10",

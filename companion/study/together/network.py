@@ -79,8 +79,8 @@ class PerImage(nn.Module):
 
     Examples
     --------
-    >>> image = torch.tensor([0.0, 1.0]).expand(1, 3, 2, 2)
-    >>> torch.equal(PerImage()(image), PerImage()(0.5 + image / 2))
+    >>> image = torch.tensor([0.0, 1.0, 0.0, 1.0]).expand(1, 3, 4, 4)
+    >>> torch.allclose(PerImage()(image), PerImage()(0.5 + image / 2))
     True
     """
 
