@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,7 @@ from companion.study import datasets
 from companion.study.analysis import holm, paired
 from companion.study.experiments import Job, get
 from companion.study.experiments.classification import fit, validation_accuracy
+from companion.study.training import checkpoints, mean_squared_error
 from companion.weight_decay import parameter_groups
 from tests.study.experiments.committed import committed, runs
 
@@ -81,6 +83,33 @@ def test_the_comparisons_tune_every_competitor_alike(results):
 
 def regression_case(unit, width, depth=5, shape="rectangular"):
     return {"unit": unit, "shape": shape, "depth": depth, "width": width}
+
+
+def test_a_training_that_is_interrupted_keeps_its_lowest_error(tmp_path, monkeypatch):
+    job = job_of("dac-sgemm", regression_case("inner", 5, depth=3))
+    [whole] = experiments._measure_regression(job)
+    measured = []
+
+    def error(model, data):
+        measured.append(data)
+        if len(measured) == 9:
+            raise KeyboardInterrupt
+        return mean_squared_error(model, data)
+
+    monkeypatch.setattr(experiments, "mean_squared_error", error)
+    with checkpoints(tmp_path, 0.0), pytest.raises(KeyboardInterrupt):
+        experiments._measure_regression(job)
+    with checkpoints(tmp_path, 0.0):
+        assert experiments._measure_regression(job) == [whole]
+    # every epoch once, the ninth twice, and the test
+    assert len(measured) == whole["epochs"] + 2
+
+
+def test_a_compiled_training_ends_near_one_that_is_not():
+    job = job_of("dac-sgemm", regression_case("inner", 5, depth=3), epochs=4)
+    compiled = replace(job, settings={**job.settings, "compiled": True})
+    [one], [other] = map(experiments._measure_regression, (job, compiled))
+    assert one["log_mse"] == pytest.approx(other["log_mse"], abs=0.02)
 
 
 @pytest.mark.parametrize("depth", [5, 16])

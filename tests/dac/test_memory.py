@@ -27,6 +27,13 @@ def dense(activation: str | Callable[[Tensor], Tensor]) -> Call:
     return lambda z, weight, bias: dac_linear(z, weight, bias, activation)
 
 
+def behind_a_norm(activation: str) -> Call:
+    """Its inputs have a price, and what is dear a compiler likes to keep."""
+    return lambda z, weight, bias: dac_linear(
+        F.batch_norm(z, None, None, bias[0], bias[1], True), weight, bias, activation
+    )
+
+
 def convolution(activation: str | Callable[[Tensor], Tensor]) -> Call:
     return lambda z, weight, bias: dac_conv2d(z, weight, bias, padding=1, activation=activation)
 
@@ -95,10 +102,15 @@ def test_the_activations_are_never_held_together(
         (dense("leaky_relu"), ROWS),
         (dense("identity"), ROWS),
         (dense("gelu"), ROWS),
+        *((behind_a_norm(name), ROWS) for name in ("relu", "leaky_relu")),
         (convolution("relu"), IMAGES),
         (convolution("silu"), IMAGES),
     ],
-    ids=["dense", "dense, leaky_relu", "dense, identity", "dense, gelu", "convolution", "convolution, silu"],
+    ids=[
+        *("dense", "dense, leaky_relu", "dense, identity", "dense, gelu"),
+        *("behind a norm", "behind a norm, leaky_relu"),
+        *("convolution", "convolution, silu"),
+    ],
 )
 def test_nor_where_the_layer_is_compiled(call: Call, sizes: tuple[tuple[int, ...], ...]) -> None:
     function = torch.compile(call, fullgraph=True)

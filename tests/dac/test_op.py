@@ -596,6 +596,8 @@ def test_a_function_that_is_not_elementwise_is_refused(phi: Any) -> None:
 
 COMPILED: dict[str, Callable[..., Tensor]] = {
     "dense": dac_linear,
+    "dense, leaky_relu": lambda z, w, b: dac_linear(z.tanh(), w, b, "leaky_relu"),
+    "dense, identity": lambda z, w, b: dac_linear(z, w, b, "identity"),
     "dense, silu": lambda z, w, b: dac_linear(z, w, b, "silu"),
     "convolution": lambda z, w, b: dac_conv2d(z, w, b, padding=1),
     "channels-last": lambda z, w, b: dac_conv2d(z.contiguous(memory_format=torch.channels_last), w, b, stride=2),
@@ -623,7 +625,7 @@ def test_compiled_equals_eager_in_one_graph(case: str, compiler: str) -> None:
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.parametrize("case", ["dense, silu", "convolution"])
+@pytest.mark.parametrize("case", ["dense", "dense, silu", "convolution"])
 def test_dynamic_sizes_compile_once(case: str) -> None:
     compiled = torch.compile(COMPILED[case], fullgraph=True, dynamic=True, backend="aot_eager")
     z, weight, bias = compiler_operands(case)
@@ -633,6 +635,25 @@ def test_dynamic_sizes_compile_once(case: str) -> None:
         torch.testing.assert_close(f, COMPILED[case](images, weight, bias), rtol=1e-5, atol=1e-5)
         f.sum().backward()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "identity"])
+def test_compiled_sums_are_those_of_eager_at_the_kinks_and_beyond(activation: str) -> None:
+    def function(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return dac_linear(z, weight, bias, activation)
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    # zeros of both signs, sums of zero, the smallest numbers, infinities, NaN
+    z = torch.tensor([[0.0], [-0.0], [0.5], [-0.5], [2e-45], [-1e-38], [math.inf], [-math.inf], [math.nan]])
+    bias = torch.tensor([[0.0], [-0.0], [0.5], [-0.5], [-1e-45], [1e-38]])
+    operands = [x.requires_grad_() for x in (z, torch.arange(1.0, 7.0)[:, None], bias)]
+    for given in (slice(None, -3), slice(-3, None)):  # of what is not finite the sums over samples are not, either
+        rows = [operands[0][given].detach().requires_grad_(), *operands[1:]]
+        g = torch.ones(len(rows[0]), 6)
+        expected, got = (results(f(*rows), rows, g) for f in (function, compiled))
+        for one, other in zip(got, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-30, equal_nan=True)
 
 
 @pytest.mark.usefixtures("fresh_compiler")
