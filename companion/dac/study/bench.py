@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -32,6 +34,17 @@ def usual_linear(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.linear(torch.relu(z + bias[0]), weight)
 
 
+def behind_a_norm(
+    layer: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """A layer as it stands in a network: behind a batch normalisation with a scale."""
+
+    def normalised(z: Tensor, weight: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
+        return layer(F.batch_norm(z, None, None, scale, training=True), weight, bias)
+
+    return normalised
+
+
 def usual_conv2d(z: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A bias for each input channel: the usual convolution."""
     return F.conv2d(torch.relu(z + bias[0, :, None, None]), weight, padding="same")
@@ -41,6 +54,12 @@ def linear_tensors(size: Shape) -> tuple[Shape, ...]:
     """Samples, inputs, outputs → z, weight, bias, f."""
     N, m, n = size
     return (N, m), (n, m), (n, m), (N, n)
+
+
+def normalised_tensors(size: Shape) -> tuple[Shape, ...]:
+    """Samples, inputs, outputs → z, weight, bias, scale, f."""
+    *others, f = linear_tensors(size)
+    return *others, (size[1],), f
 
 
 def conv_tensors(size: Shape) -> tuple[Shape, ...]:
@@ -53,6 +72,11 @@ def linear_sizes(device: str) -> list[Shape]:
     """The paper's batch and widths on SGEMM, and wider."""
     common: list[Shape] = [(1024, 14, 100), (1024, 100, 100), (1024, 128, 128)]
     return [*common, (1024, 200, 200)] if device == "cpu" else [*common, (4096, 512, 512), (8192, 1024, 1024)]
+
+
+def normalised_sizes(device: str) -> list[Shape]:
+    """The wide ones of these."""
+    return linear_sizes(device)[-3:]
 
 
 def conv_sizes(device: str) -> list[Shape]:
@@ -80,6 +104,20 @@ SUBJECTS = (
         ),
         linear_sizes,
         tensors=linear_tensors,
+        tiny=(4, 8, 8),
+    ),
+    Subject(
+        "dac-normalised",
+        "The same layer behind a batch normalisation, forward and backward",
+        (
+            Competitor("companion", behind_a_norm(dac_linear)),
+            Competitor("published", behind_a_norm(broadcast)),
+            Competitor("companion, compiled", behind_a_norm(dac_linear), compiled=True),
+            Competitor("published, compiled", behind_a_norm(broadcast), compiled=True),
+            Competitor("usual layer", behind_a_norm(usual_linear)),
+        ),
+        normalised_sizes,
+        tensors=normalised_tensors,
         tiny=(4, 8, 8),
     ),
     Subject(
