@@ -75,8 +75,8 @@ def linear_sizes(device: str) -> list[Shape]:
 
 
 def normalised_sizes(device: str) -> list[Shape]:
-    """The wide ones of these."""
-    return linear_sizes(device)[-3:]
+    """The widest of these."""
+    return linear_sizes(device)[-1:]
 
 
 def conv_sizes(device: str) -> list[Shape]:
