@@ -81,7 +81,8 @@ def page(name: str) -> str:
 @says(
     "1. {doc}`The curve learns its shape <mechanisms/apa>` (APA, AGLU).",
     "In the paper the derivative with respect to one of its parameters has the wrong sign.",
-    "On small images of digits it was not clearly more accurate than any of six other curves.",
+    "On small images of digits it was not clearly more accurate than any of six other curves; in convolutions on "
+    "photographs it led ReLU, as GELU did.",
 )
 def test_the_curve_was_nowhere_clearly_ahead() -> None:
     assert status("apa-d-lambda") == "does not hold"
@@ -93,6 +94,8 @@ def test_the_curve_was_nowhere_clearly_ahead() -> None:
         others = compare(of, factor="activation", reference="aglu", measure="test_accuracy")
         assert len(others) == 6
         assert min(each.sign() for each in others) == 0
+    on_photographs = figures.Column("", rows("together-conv"), reference="relu").comparisons()
+    assert on_photographs["aglu"].sign() == on_photographs["gelu"].sign() == 1
 
 
 @says(
@@ -116,7 +119,7 @@ def test_additional_biases_brought_no_clear_gain() -> None:
 @says(
     "3. {doc}`A gate that sees the layer <mechanisms/layeract>` (LayerAct: LA-SiLU).",
     "On MNIST its mean outputs are nearer to zero than every rival's after one epoch, later not.",
-    "Noise moves outputs less in some comparisons and more in others.",
+    "Noise with a mean moves its outputs less than most rivals', noise without one more.",
 )
 def test_the_gate_keeps_what_it_promises_in_part() -> None:
     assert status("layeract-mnist-mean") == status("layeract-mnist-fluctuation") == "seen in part"
@@ -127,8 +130,13 @@ def test_the_gate_keeps_what_it_promises_in_part() -> None:
     assert signs("mean_activation_epoch_1") == {-1}
     assert signs("mean_activation_epoch_40") >= {-1, 1}
     assert signs("mean_activation_epoch_80") >= {-1, 1}
-    for where in ("fluctuation_mean", "y_fluctuation_mean"):
-        assert signs(f"{where}_1", f"{where}_2") >= {-1, 1}
+    for measure in ("fluctuation_mean", "y_fluctuation_mean"):
+        of = {
+            noise: [each.sign() for each in of_layers(rows("layeract-mnist"), [f"{measure}_{noise}"])]
+            for noise in (1, 2)
+        }
+        assert 2 * of[2].count(-1) > len(of[2]) > 2 * of[2].count(1)
+        assert 2 * of[1].count(1) > len(of[1]) > 2 * of[1].count(-1)
 
 
 @says(
@@ -307,24 +315,31 @@ def test_a_sharper_silu_is_ahead_in_the_two_transformers() -> None:
 @says(
     "- **Where light or contrast may change, standardise every image by itself.**",
     "In our convolutions GELU gains 24.8 points by that where contrast is lost, and 7.3 in fog (0.6 fewer on clean "
-    "images); LA-SiLU in its place, no image standardised, gains 9.1 and 2.2 ({doc}`together/under-noise`).",
+    "images, perhaps 3.7 under weak noise); on the same seeds LA-SiLU in its place, no image standardised, gains 8.8 "
+    "and 2.2 ({doc}`together/under-noise`).",
 )
 def test_standardised_images_bear_more_than_a_neuron() -> None:
     plain, image = results.load("together-conv"), results.load("together-conv", "per-image")
     of_image = [row | {"neuron": "image"} for row in image["rows"] if row["neuron"] == "gelu"]
     met = [row for row in plain["rows"] if row["neuron"] == "gelu" and row["seed"] in image["seeds"]]
     gained = []
-    for name, measured in (("image", met + of_image), ("la_silu", plain["rows"])):
+    same = [row for row in plain["rows"] if row["seed"] in image["seeds"]]
+    assert figures.Column("", plain["rows"], "accuracy_fog").comparisons()["la_silu"].sign() == 1
+    for name, measured in (("image", met + of_image), ("la_silu", same)):
         for kind in ("contrast", "fog"):
             found = figures.Column("", measured, f"accuracy_{kind}").comparisons()[name]
-            assert found.sign() == 1
+            assert found.difference.low > 0
             gained.append(f"{100 * found.difference.mean:.1f}")
-    lost = figures.Column("", met + of_image).comparisons()["image"]
+    lost = [
+        f"{-100 * figures.Column('', met + of_image, measure).comparisons()['image'].difference.mean:.1f}"
+        for measure in ("accuracy", "accuracy_std_0.05")
+    ]
     printed = re.findall(
-        r"GELU gains ([\d.]+) points .*? and ([\d.]+) in fog \(([\d.]+) fewer .*? gains ([\d.]+) and ([\d.]+) ",
+        r"GELU gains ([\d.]+) points .*? and ([\d.]+) in fog \(([\d.]+) fewer .*? perhaps ([\d.]+) .*? gains ([\d.]+) "
+        r"and ([\d.]+) ",
         " ".join(FOUND.split()),
     )
-    assert printed == [(*gained[:2], f"{-100 * lost.difference.mean:.1f}", *gained[2:])]
+    assert printed == [(*gained[:2], *lost, *gained[2:])]
 
 
 @says(

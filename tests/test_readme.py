@@ -123,8 +123,8 @@ def test_the_help_of_the_package_says_the_result_in_the_same_words() -> None:
     "On two cores of an AMD EPYC, under `torch.compile`, a convolution with a bias for every connection (32 maps to 32 "
     "on 32 images of 32 × 32 pixels) takes 61 ms forward and backward, and its published formula 302 ms; a dense one "
     "(200 to 200 on 1,024 rows) takes 7 ms either way.",
-    "Behind a batch normalisation, as in a network, the dense one takes 17 ms and its formula 113 ms on two cores of an "
-    "Intel Xeon.",
+    "Behind a batch normalisation, as in a network, the dense one takes 17 ms and its formula 113 ms on two cores of "
+    "an Intel Xeon.",
     "A curve such as AGLU needs no code of ours there: the compiled formula is faster.",
 )
 def test_the_speed_is_measured() -> None:
