@@ -36,7 +36,7 @@ def mean_of(beginning: str) -> Measure:
 
 
 NOISE, SHIFT = mean_of("accuracy_std_"), mean_of("accuracy_mean_")
-"""Accuracy under noise of five widths, and on images that are darker or brighter, by six amounts."""
+"""Accuracy under noise of five widths, and where one of six numbers is added to all pixels."""
 
 
 def accuracy(row: Row) -> float:

@@ -455,7 +455,7 @@ def test_disturbed():
     one = enumerated([f"{100 * each.difference.mean:+.1f}" for each in less("one_argument", "relu")])
     return arena.arena().judge_effects(
         f"In the arena they lead ReLU by {with_interval(noise.shown, 1)} points under noise and by "
-        f"{with_interval(shift.shown, 1)} on darker or brighter images; those with one argument lead it by {one}.",
+        f"{with_interval(shift.shown, 1)} where a number is added to all pixels; one argument leads it by {one}.",
         effects,
         "points",
     )
