@@ -34,13 +34,8 @@ POINT = Geometry((1, 1), (0, 0), (1, 1), 1, False)
 #: So many activations φ(b + z) may be held together.
 SMALL = 2**20
 
-#: Activations so cheap that compiled sums compute them anew, each with its pull-back, g φ'(x − y) of g, x and y. The
-#: slopes at NaN are torch's own.
-FUSED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "relu": lambda g, x, y: torch.where(x <= y, 0.0, g),
-    "leaky_relu": lambda g, x, y: torch.where(x > y, g, 0.01 * g),
-    "identity": lambda g, x, y: g,
-}
+#: Activations so cheap that the compiler recomputes them: its sums hold no (N, n, m) array, as they do for others.
+FUSED = ("relu", "leaky_relu", "identity")
 
 
 @overridable
@@ -81,8 +76,9 @@ def dac_linear(
     -----
     The function adds no bias to its output: the biases of the next layer are that. Time grows as N n m, memory does
     not: where the N n m activations are more than 2²⁰, they are never held together, neither forwards nor backwards.
-    Only a second derivative and the derivatives of :mod:`torch.func` and of forward mode hold them. The slope of ReLU
-    at 0 is 0. NaN comes through. Chapter: *DAC* (``book/mechanisms/dac``), equation ``eq-dac-dense``.
+    Only a second derivative, the derivatives of :mod:`torch.func` and of forward mode, what is exported, and compilers
+    other than inductor hold them. The slope of ReLU at 0 is 0. NaN comes through. Chapter: *DAC*
+    (``book/mechanisms/dac``), equation ``eq-dac-dense``.
 
     References
     ----------
@@ -439,38 +435,15 @@ def _geometry(
     return Geometry((stride[0], stride[1]), (padding[0], padding[1]), (dilation[0], dilation[1]), groups, before)
 
 
-class _Fused(torch.autograd.Function):
-    """A dense layer as sums that hold no (N, n, m) array.
-
-    Of the formula alone the compiler makes such an array as soon as z has a price, as behind a normalisation: its
-    derivatives have b + z in common, and to keep it seems cheaper. So every sum here has it in words of its own.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
-        ctx.save_for_backward(z, weight, bias)
-        ctx.activation = activation
-        return _plain(z, weight, bias, activation, None)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        pull_back = FUSED[ctx.activation]
-        g, z, w, b = (cast(x, compute_dtype(grad.dtype)) for x in (grad, *ctx.saved_tensors))
-        g, z = g.unsqueeze(2), z.unsqueeze(1)
-        grad_z = (g * pull_back(w, z, -b)).sum(1)
-        grad_weight = (g * ACTIVATIONS[ctx.activation](z + b)).sum(0)
-        grad_bias = pull_back(g, b, -z).sum(0) * w
-        found = (cast(x, grad.dtype) for x in (grad_z, grad_weight, grad_bias))
-        return *found, None  # type: ignore[return-value]
-
-
 def _compiled(z: Tensor, weight: Tensor, bias: Tensor, activation: str, geometry: Geometry | None) -> Tensor:
     # what is exported is the formula, which holds every activation: another program has torch's own operators alone
     if exporting():
         return _plain(z, weight, bias, activation, geometry)
     if geometry is None and activation in FUSED:
-        found: Tensor = _Fused.apply(z, weight, bias, activation)
-        return found
+        # A view by strides wants its input in memory. Without it the compiler computes what comes before the layer, a
+        # normalisation for example, anew for every output; finds that dear; and keeps N n m sums for the derivatives.
+        once = z.clone(memory_format=torch.contiguous_format).as_strided(z.shape, (z.shape[1], 1))
+        return _plain(once, weight, bias, activation, geometry)
     dense = geometry is None
     images, kernels = _as_images(z, weight) if dense else (z, weight)
     result: Tensor = OP(images, kernels, bias, *_arguments(activation, geometry or POINT))

@@ -598,6 +598,8 @@ COMPILED: dict[str, Callable[..., Tensor]] = {
     "dense": dac_linear,
     "dense, leaky_relu": lambda z, w, b: dac_linear(z.tanh(), w, b, "leaky_relu"),
     "dense, identity": lambda z, w, b: dac_linear(z, w, b, "identity"),
+    "dense, transposed": lambda z, w, b: dac_linear((2 * z).t().contiguous().t(), w, b),
+    "dense, one tensor twice": lambda z, w, b: dac_linear(z, w, w) + b.sum(),
     "dense, silu": lambda z, w, b: dac_linear(z, w, b, "silu"),
     "convolution": lambda z, w, b: dac_conv2d(z, w, b, padding=1),
     "channels-last": lambda z, w, b: dac_conv2d(z.contiguous(memory_format=torch.channels_last), w, b, stride=2),
