@@ -14,7 +14,7 @@ from companion.study import datasets
 from companion.study.analysis import holm, paired
 from companion.study.experiments import Job, get
 from companion.study.experiments.classification import fit, validation_accuracy
-from companion.study.training import checkpoints, mean_squared_error
+from companion.study.training import Patience, checkpoints, mean_squared_error
 from companion.weight_decay import parameter_groups
 from tests.study.experiments.committed import committed, runs
 
@@ -103,6 +103,18 @@ def test_a_training_that_is_interrupted_keeps_its_lowest_error(tmp_path, monkeyp
         assert experiments._measure_regression(job) == [whole]
     # every epoch once, the ninth twice, and the test
     assert len(measured) == whole["epochs"] + 2
+
+
+def test_the_network_of_the_lowest_error_survives_an_interruption_after_it(monkeypatch):
+    errors = iter([3.0, 1.0, 2.0, 2.0, 2.0])
+    monkeypatch.setattr(experiments, "mean_squared_error", lambda model, data: next(errors))
+    first, second = (experiments._Lowest(nn.Linear(1, 1), None, Patience(1, 3, 0.0)) for _ in range(2))
+    for epoch in (1, 2, 3):
+        nn.init.constant_(first.model.weight, epoch)
+        assert not first(epoch)
+    second.load_state_dict(first.state_dict())
+    assert (second.network["weight"].item(), second.error, second.epoch) == (2.0, 1.0, 2)
+    assert [second(4), second(5)] == [False, True]
 
 
 def test_a_compiled_training_ends_near_one_that_is_not():
