@@ -310,7 +310,7 @@ _SGEMM_EXCERPT: dict[str, Any] = {
     "pyramidal_dac": [],
     "device": "cpu",
 }
-# About 17 core-hours; the compiler makes a training with DACs seven times as fast. Three comparisons are fixed
+# About 20 core-hours; the compiler makes a training with DACs seven times as fast. Three comparisons are fixed
 # beforehand, and `changes` makes them: DAC 141 less baseline 141 (biases added; the paper has −0.25 nats), DAC 141 less
 # baseline 200 (as many parameters: the paper's claim above 10⁵), inner 142 less baseline 200 (as many parameters,
 # unshared biases without the clip of the inputs). A fourth, baseline 200 less baseline 141, says whether more weights
