@@ -440,15 +440,26 @@ def _compiled(z: Tensor, weight: Tensor, bias: Tensor, activation: str, geometry
     if exporting():
         return _plain(z, weight, bias, activation, geometry)
     if geometry is None and activation in FUSED:
-        # A view by strides wants its input in memory. Without it the compiler computes what comes before the layer, a
-        # normalisation for example, anew for every output; finds that dear; and keeps N n m sums for the derivatives.
-        once = z.clone(memory_format=torch.contiguous_format).as_strided(z.shape, (z.shape[1], 1))
-        return _plain(once, weight, bias, activation, geometry)
+        return _plain(IN_MEMORY(z), weight, bias, activation, geometry)
     dense = geometry is None
     images, kernels = _as_images(z, weight) if dense else (z, weight)
     result: Tensor = OP(images, kernels, bias, *_arguments(activation, geometry or POINT))
     return result.flatten(1) if dense else result
 
+
+def _in_memory(z: Tensor) -> Tensor:
+    """A copy that no compiler looks into.
+
+    Without it the compiler computes what comes before the layer, a normalisation for example, anew for every output;
+    finds that dear; and keeps N n m sums for the derivatives. (A view by strides forces z into memory as well, but in
+    its derivative inductor 2.11 fills with zeros what it has just computed.)
+    """
+    return z.clone(memory_format=torch.contiguous_format)
+
+
+IN_MEMORY = torch.library.custom_op("companion::in_memory", _in_memory, mutates_args=(), schema="(Tensor z) -> Tensor")
+IN_MEMORY.register_fake(_in_memory)
+IN_MEMORY.register_autograd(lambda ctx, grad: grad)
 
 FUNCTION = differentiable(_plain, _forward, _backward, compiled=_compiled)
 

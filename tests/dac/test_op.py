@@ -599,6 +599,7 @@ COMPILED: dict[str, Callable[..., Tensor]] = {
     "dense, leaky_relu": lambda z, w, b: dac_linear(z.tanh(), w, b, "leaky_relu"),
     "dense, identity": lambda z, w, b: dac_linear(z, w, b, "identity"),
     "dense, transposed": lambda z, w, b: dac_linear((2 * z).t().contiguous().t(), w, b),
+    "dense, behind a norm": lambda z, w, b: dac_linear(F.batch_norm(z, None, None, b[0], b[1], True), w, b),
     "dense, one tensor twice": lambda z, w, b: dac_linear(z, w, w) + b.sum(),
     "dense, silu": lambda z, w, b: dac_linear(z, w, b, "silu"),
     "convolution": lambda z, w, b: dac_conv2d(z, w, b, padding=1),
@@ -714,6 +715,7 @@ def test_the_compilers_operators_keep_their_promises(image: str, per_weight: boo
     torch.library.opcheck(op.OP, (*needing, *settings))
     g = torch.randn_like(op.OP(z, weight, bias, *settings))
     torch.library.opcheck(op.OP_BACKWARD, (g, z, weight, bias, *settings, [True, image == "empty", True]))
+    torch.library.opcheck(op.IN_MEMORY, (needing[0],))
 
 
 # --- what is refused ---
