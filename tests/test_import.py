@@ -13,7 +13,7 @@ import companion
 ROOT = Path(companion.__file__).parents[1]
 HEAVY = [
     *("cupy", "cuda", "sympy", "mpmath", "matplotlib", "torchvision", "scipy", "sklearn", "ray"),
-    *("jsonschema", "yaml", "IPython", "tqdm", "nbformat"),
+    *("fastjsonschema", "yaml", "IPython", "tqdm", "nbformat"),
 ]
 
 

@@ -36,8 +36,8 @@ OF = {
 }
 ROWS = {
     "convolutions, photographs": "together-conv",
-    "small transformer, photographs": "together-vit",
-    "small transformer, text": "together-gpt",
+    "small transformer whose weights [begin with 0.02](#the-arenas), photographs": "together-vit",
+    "such a transformer, text": "together-gpt",
     "perceptron, digits": "together-mlp",
     "graph networks": "together-graph",
 }

@@ -175,6 +175,8 @@ def test_what_is_measured_does_not_mix_devices(
         smaller["widths"] = (16, 32, 32)
     if "context" in FULL[name].presets["full"]:
         smaller |= {"context": 12, "width": 32, "heads": 4, "blocks": 2, "characters": 48}
+    elif "depth" in FULL[name].presets["full"]:
+        smaller |= {"width": 32, "heads": 2, "depth": 2}
     experiment = FULL[name]
     chosen = jobs(experiment, every) if every_case else jobs(experiment, different, **smaller)
     measure(experiment, [replace(job, settings={**job.settings, "batch_size": 2}) for job in chosen])
@@ -212,10 +214,19 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, "train", no_training)
 
 
+def alike(name: str) -> tuple[object, ...]:
+    """What decides how much memory a preset wants: what it measures of which networks, and the size of its images."""
+    settings, measure = FULL[name].presets["full"], FULL[name].measure
+    of = tuple(str(settings.get(key)) for key in ("network", "networks", "widths", "width"))
+    return getattr(measure, "func", measure), *of, SHAPES.get(settings.get("dataset", ""))
+
+
 @pytest.mark.parametrize("name", FULL)
 def test_what_is_measured_fits_into_the_memory_of_a_gpu(
     name: str, every_case: bool, short: None, untrained: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not every_case and (first := next(each for each in FULL if alike(each) == alike(name))) != name:
+        pytest.skip(f"the same networks as {first}")
     invent(monkeypatch, 2000, TEST_PARTS, CLASSES)
     for job in jobs(FULL[name], different if every_case else looked_into):
         device.Memory.restart()

@@ -124,7 +124,7 @@ def test_a_measurement_without_seeds_is_a_result(finished):
     results.check({**finished, "seeds": [], "rows": [{"operator": "aglu", "milliseconds": 1.5}]}, "bench")
 
 
-def test_without_jsonschema_a_result_still_loads_and_an_unfinished_one_does_not(data, finished, monkeypatch):
+def test_without_fastjsonschema_a_result_still_loads_and_an_unfinished_one_does_not(data, finished, monkeypatch):
     monkeypatch.setattr(results.importlib.util, "find_spec", lambda name: None)
     save(data, finished)
     assert results.load("apa-toy") == finished

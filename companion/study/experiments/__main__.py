@@ -134,7 +134,7 @@ def _table(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    need("experiments", "jsonschema")
+    need("experiments", "fastjsonschema")
     if found := faults(options.file):
         raise ValueError("\n- ".join([f"{options.file} cannot be contributed", *found]))
     result = results.read(options.file)

@@ -41,7 +41,7 @@ from companion.study.experiments.registry import Case, Experiment, Job, Row
 __all__ = ["best_rate", "find", "promote", "run", "runs_path", "smoke"]
 
 # What the runner, its tables and every data set import; torchvision is asked for by the data sets that need it.
-_PACKAGES = ("jsonschema", "numpy", "scipy", "sklearn", "tqdm")
+_PACKAGES = ("fastjsonschema", "numpy", "scipy", "sklearn", "tqdm")
 # Seconds. Two runs of an experiment may need its smoke preset at the same time; one of them makes it.
 _PATIENCE = 600
 # So many times the grid grows at most, where the best rate of a case is at its edge.

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import fsum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -99,6 +100,10 @@ class Column:
 
     def comparisons(self) -> dict[str, Comparison[str]]:
         """Return the comparison of each neuron with the reference, above zero where the neuron is the better one."""
+        return dict(self._compared)
+
+    @cached_property
+    def _compared(self) -> dict[str, Comparison[str]]:
         turned = [{**row, self.measure: -row[self.measure] if self.lower else row[self.measure]} for row in self.rows]
         found = compare(turned, factor="neuron", reference=self.reference, measure=self.measure)
         return {comparison.key: comparison for comparison in found}

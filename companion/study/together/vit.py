@@ -13,8 +13,8 @@ kernels alone, gradients clipped at norm 1, a warm-up over a tenth and a cosine.
 
 *Equal.* The perceptrons' hidden units are as many as give GELU's parameters, within one per cent. Rates, seeds and what
 is fixed before the first comparison are as in the convolutional arena (`companion.study.together.experiments`), the
-rates from trainings of a third of the epochs. LayerAct normalises over all tokens and units of an image, as published.
-Centre loss, ARR's relative, has the weight that the library gives it.
+rates from trainings of a third of the epochs. LayerAct normalises over a token's units (``dims=-1``); as published it
+would be all tokens' together. Centre loss, ARR's relative, has the weight that the library gives it.
 
 *Power*: `SMALLEST_DIFFERENCE` was written first. The preset "pilot" is five seeds of GELU and ReLU; its spread asks for
 the seeds that "laptop" has. "full" has fewer, for another network, whose spread nobody has measured.

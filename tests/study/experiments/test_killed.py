@@ -54,7 +54,7 @@ def killed_inside_trainings(place, kills, seconds):
     """Run and kill so many times, at moments that are drawn, and once to the end; return how many steps were taken."""
     forks = multiprocessing.get_context("forkserver")
     # what a child would import, so that it trains at once
-    forks.set_forkserver_preload(["torch._dynamo", "jsonschema", "tqdm", "tests.study.experiments.toy"])
+    forks.set_forkserver_preload(["torch._dynamo", "fastjsonschema", "tqdm", "tests.study.experiments.toy"])
     drawn, steps = random.Random(0), place / "steps"
     place.mkdir()
     for _ in range(kills):

@@ -132,7 +132,7 @@ def test_a_full_disk_and_an_interrupt_give_a_sentence(runs, capsys, monkeypatch)
 def test_without_the_extra_the_list_is_there_and_the_rest_names_it(runs):
     code = (
         "import sys\n"
-        "for name in ('numpy', 'scipy', 'sklearn', 'tqdm', 'jsonschema', 'torchvision'): sys.modules[name] = None\n"
+        "for name in ('numpy', 'scipy', 'sklearn', 'tqdm', 'fastjsonschema', 'torchvision'): sys.modules[name] = None\n"
         "from companion.study.experiments.__main__ import main\n"
         "sys.exit(main(['list']) or main(['run', 'apa-digits']) + main(['table', 'apa-digits']) != 4)"
     )
@@ -140,7 +140,7 @@ def test_without_the_extra_the_list_is_there_and_the_rest_names_it(runs):
     assert result.returncode == 0, result.stderr
     assert "finished on" in result.stdout
     run_it, table_it = (line for line in result.stderr.splitlines() if line.startswith("companion experiments: "))
-    assert "jsonschema, numpy, scipy, sklearn, tqdm are missing: pip install " in run_it
+    assert "fastjsonschema, numpy, scipy, sklearn, tqdm are missing: pip install " in run_it
     assert 'scipy is missing: pip install "rethinking-the-neuron[experiments]"' in table_it
     assert not list(runs.iterdir())
 

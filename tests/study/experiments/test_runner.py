@@ -387,7 +387,7 @@ def test_a_run_that_fails_in_a_job_leaves_the_finished_result(runs):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("module", ["jsonschema", "numpy", "scipy", "sklearn", "tqdm"])
+@pytest.mark.parametrize("module", ["fastjsonschema", "numpy", "scipy", "sklearn", "tqdm"])
 def test_a_missing_package_is_named_before_anything_is_touched(runs, monkeypatch, module):
     run(TOY, "smoke")
     CALLS.clear()
