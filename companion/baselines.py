@@ -67,8 +67,7 @@ def gumbel(z: Tensor) -> Tensor:
     >>> gumbel(torch.tensor([-1000.0, 0.0, 1000.0]))
     tensor([0.0000, 0.3679, 1.0000])
     """
-    if not z.is_floating_point():
-        raise TypeError(f"z has dtype {z.dtype}; allowed are floating dtypes")
+    check_floating("z", z)
     wide = z.to(torch.promote_types(z.dtype, torch.float32))
     # maximum, not clamp: it keeps NaN as NaN and hands the gradient 0 to what lies below.
     floor = torch.full((), -20.0, dtype=wide.dtype, device=wide.device)
@@ -384,7 +383,7 @@ class CentreLoss(OfClasses):
     ----------
     centres : Tensor
         (K, d) in float32, whatever the network's dtype, 0 at the start; a buffer. It moves in training mode and gets no
-        gradient.
+        gradient. A response that is not finite moves no centre.
 
     Raises
     ------
@@ -442,12 +441,12 @@ class CentreLoss(OfClasses):
             loss = (x - centres[target]).square().sum(1).mean() / 2
             if self.training:
                 with torch.no_grad():
-                    # (K, N): which response is of which class
-                    members = F.one_hot(target, len(centres)).T.to(x.dtype)
+                    finite = x.isfinite().all(1)
+                    # (K, N): which response is of which class, of those that are finite
+                    members = F.one_hot(target, len(centres)).T.to(x.dtype) * finite
                     counts = members.sum(1, keepdim=True)
-                    self.centres -= cast(
-                        self.rate * (counts * centres - members @ x.detach()) / (1 + counts), self.centres.dtype
-                    )
+                    sums = members @ torch.where(finite[:, None], x, 0)
+                    self.centres -= cast(self.rate * (counts * centres - sums) / (1 + counts), self.centres.dtype)
         return loss
 
     def extra_repr(self) -> str:
@@ -485,7 +484,8 @@ class MultiBias(nn.Module):
     Raises
     ------
     TypeError
-        If the activation is neither a name nor callable, or the input has no floating dtype.
+        If the activation is neither a name nor callable, `channels` or `copies` is no int, or the input has no floating
+        dtype.
     ValueError
         If the activation's name is unknown, `channels` or `copies` is not positive, or the input has other channels.
 
@@ -523,10 +523,9 @@ class MultiBias(nn.Module):
         super().__init__()
         check_elementwise(activation)
         check_dtype(dtype)
-        if min(channels, copies) < 1:
-            raise ValueError(f"channels and copies are {channels} and {copies}; allowed are positive numbers")
+        channels, copies = as_int("channels", channels, minimum=1), as_int("copies", copies, minimum=1)
         if dim not in (1, -1):
-            raise ValueError(f"dim is {dim}; allowed are 1 and -1")
+            raise ValueError(f"dim: got {dim!r}, allowed are 1 and -1")
         self.activation, self.dim = activation, dim
         self.bias = nn.Parameter(torch.zeros(copies, channels, device=device, dtype=dtype))
 
@@ -554,7 +553,7 @@ def _copied(z: Tensor, bias: Tensor, dim: int) -> Tensor:
     copies, channels = bias.shape
     if z.ndim < max(1, 1 + dim) or z.shape[dim] != channels:
         allowed = f"(N, {channels}, ...)" if dim == 1 else f"(..., {channels})"
-        raise ValueError(f"z has shape {tuple(z.shape)}; allowed is {allowed}")
+        raise ValueError(f"z: got shape {tuple(z.shape)}, allowed is {allowed}")
     place = dim % z.ndim
     return bias.to(z.dtype).reshape(copies, channels, *(1,) * (z.ndim - 1 - place)) + z.unsqueeze(place)
 

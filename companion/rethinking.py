@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from companion.neurons import Neuron, declared
 from companion.neurons.declaration import Acts
+from companion.operators import as_int
 from companion.rehearsal import Example, example_of, like_of
 from companion.surgery.places import copy_of
 from companion.surgery.report import parameters, put_report, refuse_taken
@@ -131,11 +132,12 @@ def rethink(
     Raises
     ------
     TypeError
-        If the model is no module, or a scripted one, or the example is none of what is allowed.
+        If the model is no module, or a scripted one, the example is none of what is allowed, or `classes` is no int.
     ValueError
-        If a name is unknown, the neurons do not go together, one that needs labels has no classes, the network was
-        rethought already or has an attribute of its own where a report would stand, a neuron finds no place in it, or
-        `held`, `weight` and `response` have no loss that they could be about, or two. The error gives the reason.
+        If a name is unknown, `classes` is not positive, the neurons do not go together, one that needs labels has no
+        classes, the network was rethought already or has an attribute of its own where a report would stand, a neuron
+        finds no place in it, or `held`, `weight` and `response` have no loss that they could be about, or two. The
+        error gives the reason.
 
     Notes
     -----
@@ -190,6 +192,7 @@ def rethink(
     (torch.Size([5, 3]), True)
     """
     chosen = _told(_chosen(neurons), held, weight, response)
+    classes = None if classes is None else as_int("classes", classes, minimum=1)
     if why := _why_not(chosen, classes):
         raise ValueError(f"neurons: got {neurons!r}, but {why}")
     new, entered = copy_of(model), list[Entered]()
@@ -289,8 +292,8 @@ def extra_loss(model: nn.Module, target: Tensor) -> Tensor:
     ValueError
         If the network was not rethought.
     RuntimeError
-        If it did not run in training mode since the last call, or if what "arr" holds ran without gradients, as in a
-        checkpoint that has not ``use_reentrant=False``.
+        If it did not run in training mode since the last call, or if what "arr" or "centre" holds ran without
+        gradients, as in a checkpoint that has not ``use_reentrant=False``.
 
     Examples
     --------

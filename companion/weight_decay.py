@@ -7,7 +7,12 @@ from typing import Any, Literal
 from torch import nn
 from torch.nn.utils.parametrizations import _WeightNorm
 
+from companion.operators import as_float
+
 __all__ = ["parameter_groups"]
+
+#: Their scale may have several dimensions.
+_NORMS = tuple(getattr(nn, name) for name in ("LayerNorm", "RMSNorm"))
 
 
 def parameter_groups(
@@ -28,9 +33,10 @@ def parameter_groups(
         For all other parameters.
     decay : str
         "kernels": of those only the parameters named ``weight``, or like ``in_proj_weight`` and ``weight_ih_l0``, with
-        two or more dimensions, which linear operators multiply with. Biases are spared, also those that a DAC has per
-        weight, and so are the scale of a normalisation and what units share, as in `MultiArgument`. "all": all of them.
-        A parametrised tensor counts as itself; of a normed weight the direction is a kernel, and its length is none.
+        two or more dimensions, which linear operators multiply with, and those of embeddings. Biases are spared, also
+        those that a DAC has per weight, and so are the scale of a normalisation and what units share, as in
+        `MultiArgument`. "all": all of them. A parametrised tensor counts as itself; of a normed weight the direction is
+        a kernel, and its length is none.
 
     Returns
     -------
@@ -41,10 +47,10 @@ def parameter_groups(
     Raises
     ------
     TypeError
-        If the model is no module.
+        If the model is no module, or `weight_decay` no number.
     ValueError
-        If `weight_decay` is negative, `decay` is unknown, or a listed name is not a parameter of the module that
-        lists it.
+        If `weight_decay` is negative or not finite, `decay` is unknown, or a listed name is not a parameter of the
+        module that lists it.
 
     References
     ----------
@@ -62,10 +68,11 @@ def parameter_groups(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: got {type(model).__name__}, allowed is an nn.Module and not its parameters")
-    if weight_decay < 0:
-        raise ValueError(f"weight_decay is {weight_decay}; allowed is 0 or more")
+    weight_decay = as_float("weight_decay", weight_decay)
+    if not 0 <= weight_decay < float("inf"):
+        raise ValueError(f"weight_decay: got {weight_decay}, allowed is a finite number, at least 0")
     if decay not in ("all", "kernels"):
-        raise ValueError(f"decay is {decay!r}; allowed are all, kernels")
+        raise ValueError(f"decay: got {decay!r}, allowed are 'all' and 'kernels'")
     exempt: set[nn.Parameter] = set()
     for module in model.modules():
         # its own or its class's: a compiled module would answer for the one inside
@@ -104,6 +111,8 @@ def _named(module: nn.Module) -> defaultdict[str, list[nn.Parameter]]:
 def _is_kernel(model: nn.Module, name: str, parameter: nn.Parameter) -> bool:
     """Whether a parameter is what a linear operator multiplies with, by its whole name."""
     path, _, own = name.rpartition(".")
+    if isinstance(model.get_submodule(path), _NORMS):
+        return False
     if re.search(r"(^|\.)parametrizations\.\w+$", path) and own.startswith("original"):
         if own == "original0" and isinstance(next(model.get_submodule(path).children()), _WeightNorm):
             return False

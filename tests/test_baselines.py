@@ -38,7 +38,7 @@ def test_extreme_inputs_give_limits_and_finite_gradients(dtype):
 
 def test_nan_stays_nan_and_integers_are_refused():
     assert gumbel(torch.tensor(torch.nan)).isnan()
-    with pytest.raises(TypeError, match=r"z has dtype torch\.int64"):
+    with pytest.raises(TypeError, match=r"z: got dtype torch\.int64"):
         gumbel(torch.tensor([1]))
 
 
@@ -141,15 +141,15 @@ def test_multi_bias_learns_and_lets_gradients_through():
 def test_multi_bias_refuses_what_does_not_fit():
     with pytest.raises(TypeError, match=r"z: got dtype torch\.int64, allowed is a floating dtype"):
         MultiBias(3, 2)(torch.ones(2, 3, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"z has shape \(2, 4\); allowed is \(N, 3, \.\.\.\)"):
+    with pytest.raises(ValueError, match=r"z: got shape \(2, 4\), allowed is \(N, 3, \.\.\.\)"):
         MultiBias(3, 2)(torch.zeros(2, 4))
-    with pytest.raises(ValueError, match=r"z has shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"z: got shape \(3,\)"):
         MultiBias(3, 2)(torch.zeros(3))
-    with pytest.raises(ValueError, match=r"z has shape \(3, 4\); allowed is \(\.\.\., 3\)"):
+    with pytest.raises(ValueError, match=r"z: got shape \(3, 4\), allowed is \(\.\.\., 3\)"):
         MultiBias(3, 2, dim=-1)(torch.zeros(3, 4))
-    with pytest.raises(ValueError, match="dim is 2; allowed are 1 and -1"):
+    with pytest.raises(ValueError, match="dim: got 2, allowed are 1 and -1"):
         MultiBias(3, 2, dim=2)
-    with pytest.raises(ValueError, match="channels and copies are 3 and 0"):
+    with pytest.raises(ValueError, match="copies: got 0, allowed is at least 1"):
         MultiBias(3, 0)
     with pytest.raises(ValueError, match="activation: got 'rectify'"):
         MultiBias(3, 2, "rectify")

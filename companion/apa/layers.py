@@ -242,7 +242,7 @@ def _make_gate(gate: Gate) -> nn.Module:
         if gate not in _GATES:
             raise ValueError(f"gate: got {gate!r}, allowed are {', '.join(map(repr, _GATES))} or a factory")
         return _GATES[gate]()
-    made = gate() if callable(gate) else None
+    made = gate() if callable(gate) and not isinstance(gate, nn.Module) else None
     if not isinstance(made, nn.Module):
         raise TypeError(f"gate: got {gate!r}, allowed are {', '.join(map(repr, _GATES))} or a factory of a module")
     return made

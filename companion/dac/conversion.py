@@ -465,6 +465,8 @@ def to_dac(
     those of `companion.rethink` that are elementwise, such as AGLU: what it has learned goes with it into each layer
     that takes it over, and stays one.
 
+    *Weight decay* takes the biases of connections along, unless ``parameter_groups(model, ..., decay="kernels")``.
+
     *Normalisation.* A bias that reaches a batch normalisation is taken off its running mean. Of a BatchNorm1d it is
     assumed that it sees (N, C).
 

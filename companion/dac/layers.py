@@ -172,8 +172,9 @@ class DACConv2d(_Dendrites):
 
     Notes
     -----
-    There is no bias of the output; the next layer's biases are that. No bias here can hold what a batch norm adds after
-    it: ``torch.nn.utils.fuse_conv_bn_eval`` would make another function of both.
+    There is no bias of the output; the next layer's biases are that. Weight decay takes the biases along with the
+    weights, as in `DACLinear`. No bias here can hold what a batch norm adds after it:
+    ``torch.nn.utils.fuse_conv_bn_eval`` would make another function of both.
 
     References
     ----------

@@ -56,9 +56,10 @@ def dac_linear(
         (n, m): one bias per connection. Finite.
     activation : str or callable
         :math:`\varphi`: "relu", "leaky_relu" (slope 0.01), "elu", "relu6", "silu", "hardswish", "gelu", "tanh",
-        "sigmoid", "softplus", "identity", or any elementwise function of a tensor. It is computed twice, forwards and
-        backwards, and must give the same both times; it may work in place. What it has learned gets its gradient. It
-        breaks the graph of a compiler, though not that of torch.export.
+        "sigmoid", "softplus", "identity", or any elementwise function of a tensor, each number by itself: of another,
+        as softmax is one, the result depends on the size of the batch. It is computed twice, forwards and backwards,
+        and must give the same both times; it may work in place. What it has learned gets its gradient. It breaks the
+        graph of a compiler, though not that of torch.export.
 
     Returns
     -------

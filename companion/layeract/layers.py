@@ -26,7 +26,8 @@ class LayerAct(nn.Module):
         Added to the variance, > 0.
     dims : int or sequence of int, optional
         The dimensions that are normalised together; None: all but the first. For a sequence of tokens give ``dims=-1``:
-        otherwise every token's gate sees the tokens after it.
+        otherwise every token's gate sees the tokens after it. For an image without a batch, as in torch.func.vmap, give
+        ``dims=(-3, -2, -1)``.
     unbiased : bool
         Divide the sum of squares by d − 1 (as the published code does) instead of d (as the paper writes).
     inplace : bool

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from companion.baselines import CentreLoss
+from companion.operators import as_float, as_int, in_backward
 from companion.rehearsal import Example, call, example_of, like_of, rehearse
 
 __all__ = ["AttachedCentre", "attach_centre", "detach_centre"]
@@ -33,6 +35,7 @@ class AttachedCentre(nn.Module):
         super().__init__()
         self.head, self.centre, self.weight = head, centre, weight
         self.responses: Tensor | None = None
+        self.without_gradient = False
 
     def __getstate__(self) -> dict[str, Any]:
         """The responses of a forward pass belong to no copy."""
@@ -53,11 +56,17 @@ class AttachedCentre(nn.Module):
         Raises
         ------
         RuntimeError
-            If the network did not run in training mode since the last call.
+            If the network did not run in training mode since the last call, or the layer ran where gradients were
+            switched off, as in a checkpoint with reentrance.
         """
         if self.responses is None:
             raise RuntimeError(
                 f"loss: got no response of {self.head!r}, allowed is one call after each forward pass in training mode"
+            )
+        if self.without_gradient and torch.is_grad_enabled():
+            raise RuntimeError(
+                f"loss: got a response of {self.head!r} without a gradient, in a pass with gradients: it would train "
+                "nothing; allowed are checkpoints with use_reentrant=False"
             )
         responses, self.responses = self.responses, None
         loss: Tensor = self.weight * self.centre(responses, target)
@@ -75,8 +84,8 @@ class _Listener:
         self.attached = attached
 
     def __call__(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
-        if self.attached.training:
-            self.attached.responses = args[0]
+        if self.attached.training and not in_backward():  # what a checkpoint computes again belongs to no pass
+            self.attached.responses, self.attached.without_gradient = args[0], not torch.is_grad_enabled()
 
 
 def attach_centre(model: nn.Module, example: Example, num_classes: int, weight: float) -> AttachedCentre:
@@ -91,7 +100,7 @@ def attach_centre(model: nn.Module, example: Example, num_classes: int, weight: 
     num_classes : int
         K, by which the layer is found: it is the last nn.Linear with so many outputs.
     weight : float
-        λ.
+        λ, at least 0.
 
     Returns
     -------
@@ -100,8 +109,10 @@ def attach_centre(model: nn.Module, example: Example, num_classes: int, weight: 
 
     Raises
     ------
+    TypeError
+        If a number is not one.
     ValueError
-        If no such layer sees vectors (N, d), or the network has a ``centre``.
+        If no such layer sees vectors (N, d), a number is out of range, or the network has a ``centre``.
 
     References
     ----------
@@ -115,6 +126,9 @@ def attach_centre(model: nn.Module, example: Example, num_classes: int, weight: 
     """
     if hasattr(model, NAME):
         raise ValueError(f"model: got one that has a {NAME!r} already, allowed is one without")
+    num_classes, weight = as_int("num_classes", num_classes, minimum=1), as_float("weight", weight)
+    if not 0 <= weight < float("inf"):
+        raise ValueError(f"weight: got {weight}, allowed is a finite number, at least 0")
     found = rehearse(model, functools.partial(_heads, example=example, classes=num_classes))
     if not found:
         raise ValueError(

@@ -46,7 +46,7 @@ def as_int(name: str, value: int, minimum: int | None = None) -> int:
 
 def check_flag(name: str, value: bool) -> None:
     """Refuse what is neither True nor False."""
-    if value not in (True, False):
+    if not isinstance(value, bool):
         raise TypeError(f"{name}: got {value!r}, allowed are True and False")
 
 

@@ -374,6 +374,8 @@ def test_few_channels_leave_one_hidden_unit() -> None:
 
 
 def test_an_attention_names_what_it_refuses() -> None:
+    with pytest.raises(TypeError, match=r"gate: got Sigmoid\(\), allowed are .* or a factory of a module"):
+        SpatialAttention(gate=nn.Sigmoid())
     with pytest.raises(ValueError, match="gate: got 'relu', allowed are 'sigmoid', 'gumbel', 'apa' or a factory"):
         ChannelAttention(4, gate="relu")
     with pytest.raises(ValueError, match=r"x: got shape \(2, 5, 3\), allowed is \(N, 4, \.\.\.\)"):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import companion
 from companion.baselines import (
@@ -166,3 +167,47 @@ def model_without_own_hooks(model: nn.Module) -> nn.Module:
     for number in [*hooks][1:]:
         del hooks[number]
     return new
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("nan")])
+def test_a_response_that_is_not_finite_moves_no_centre(odd: float) -> None:
+    loss, other = CentreLoss(3, 2), CentreLoss(3, 2)
+    x, target = torch.tensor([[1.0, odd], [2.0, 3.0], [4.0, 5.0]]), torch.tensor([0, 1, 1])
+    assert not loss(x, target).isfinite()
+    other(x[1:], target[1:])
+    assert torch.equal(loss.centres, other.centres)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"weight": -1.0}, ValueError, "weight: got -1.0, allowed is a finite number, at least 0"),
+        ({"weight": float("nan")}, ValueError, "weight: got nan"),
+        ({"weight": "a"}, TypeError, "weight: got str, allowed is a number"),
+        ({"classes": 2.5}, TypeError, "classes: got 2.5, allowed is an int"),
+        ({"classes": 0}, ValueError, "classes: got 0, allowed is at least 1"),
+    ],
+)
+def test_a_centre_loss_refuses_a_wrong_number_by_its_name(given: dict, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        companion.rethink(SmallNet(), "centre", (2, 4, 4), **{"classes": CLASSES, **given})
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_centre_loss_in_a_checkpoint_is_taken_once_or_refused(reentrant: bool) -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, CLASSES))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(self.inside, x, use_reentrant=reentrant)
+
+    model = companion.rethink(Checkpointed(), "centre", (3,), classes=CLASSES)
+    logits, target = model(torch.randn(4, 3, requires_grad=True)), torch.tensor([0, 1, 0, 1])
+    if reentrant:
+        with pytest.raises(RuntimeError, match="without a gradient, in a pass with gradients"):
+            companion.extra_loss(model, target)
+        return
+    (F.cross_entropy(logits, target) + companion.extra_loss(model, target)).backward()
+    assert model.centre.responses is None

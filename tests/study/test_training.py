@@ -123,13 +123,20 @@ def test_the_decay_of_kernels_spares_biases_of_any_shape_and_normalisations():
 
 
 def test_an_unknown_kind_of_decay_is_an_error():
-    with pytest.raises(ValueError, match="decay is 'biases'; allowed are all, kernels"):
+    with pytest.raises(ValueError, match="decay: got 'biases', allowed are 'all' and 'kernels'"):
         parameter_groups(classifier(), 1e-4, "biases")
 
 
-def test_a_negative_weight_decay_is_an_error():
-    with pytest.raises(ValueError, match=r"weight_decay is -0\.1"):
-        parameter_groups(nn.Linear(2, 2), -0.1)
+@pytest.mark.parametrize("weight_decay", [-0.1, float("nan"), float("inf")])
+def test_a_weight_decay_is_finite_and_not_negative(weight_decay):
+    with pytest.raises(ValueError, match=f"weight_decay: got {weight_decay}, allowed is a finite number"):
+        parameter_groups(nn.Linear(2, 2), weight_decay)
+
+
+def test_the_scale_of_a_normalisation_is_no_kernel_whatever_its_shape():
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm((3, 4)), nn.RMSNorm((3, 4)))
+    decayed, spared = parameter_groups(model, 1e-4, "kernels")
+    assert [len(decayed["params"]), len(spared["params"])] == [1, 4]
 
 
 def test_training_learns_and_weight_decay_spares_the_exempt():
