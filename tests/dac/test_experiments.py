@@ -14,7 +14,7 @@ from companion.study import datasets
 from companion.study.analysis import holm, paired
 from companion.study.experiments import Job, get
 from companion.study.experiments.classification import fit, validation_accuracy
-from companion.study.training import Patience, checkpoints, mean_squared_error
+from companion.study.training import Patience, checkpoints, mean_squared_error, train
 from companion.weight_decay import parameter_groups
 from tests.study.experiments.committed import committed, runs
 
@@ -115,6 +115,17 @@ def test_the_network_of_the_lowest_error_survives_an_interruption_after_it(monke
     second.load_state_dict(first.state_dict())
     assert (second.network["weight"].item(), second.error, second.epoch) == (2.0, 1.0, 2)
     assert [second(4), second(5)] == [False, True]
+
+
+def test_a_training_counts_what_is_below_the_smallest_normal_number_as_zero(monkeypatch):
+    def tiny():
+        return float(torch.full((1,), 1e-30) * 1e-10)
+
+    seen = []
+    monkeypatch.setattr(experiments, "train", lambda *args, **settings: seen.append(tiny()) or train(*args, **settings))
+    experiments._measure_regression(job_of("dac-sgemm", regression_case("base", 7, 3), epochs=1))
+    assert seen == [0.0]
+    assert tiny() > 0
 
 
 def test_a_compiled_training_ends_near_one_that_is_not():

@@ -182,16 +182,20 @@ def _synthetic(seed: int) -> datasets.Splits:
 
 
 class _Lowest:
-    """Keeps the network of the epoch with the lowest validation error, and says when that has stopped falling."""
+    """Keeps the network of the epoch with the lowest validation error, and says when that has stopped falling.
 
-    def __init__(self, model: nn.Module, data: datasets.Part, patience: Patience) -> None:
+    The network may be compiled for it; what is kept is the state of the plain one.
+    """
+
+    def __init__(self, model: nn.Module, data: datasets.Part, patience: Patience, compiled: bool = False) -> None:
         self.model, self.data, self.patience = model, data, patience
+        self.run: Any = torch.compile(model, dynamic=False, options={"compile_threads": 1}) if compiled else model
         self.errors: list[float] = []
         self.error, self.epoch = math.inf, 0
         self.network: dict[str, Tensor] = {}
 
     def __call__(self, epoch: int) -> bool:
-        error = mean_squared_error(self.model, self.data)
+        error = mean_squared_error(self.run, self.data)
         if error < self.error:
             self.network = {key: value.clone() for key, value in self.model.state_dict().items()}
         return self._add(error)
@@ -219,7 +223,8 @@ def _measure_regression(job: Job) -> list[Row]:
     splits = _regression_data(job)
     model = _regressor(case, splits.train.inputs.shape[1], job.seed).to(settings["device"])
     patience = Patience(settings["stop_from"], settings["patience"], settings["threshold"])
-    lowest = _Lowest(model, splits.validation, patience)
+    compiled = settings.get("compiled", False)
+    lowest = _Lowest(model, splits.validation, patience, compiled)
     train(
         model,
         splits.train,
@@ -232,7 +237,7 @@ def _measure_regression(job: Job) -> list[Row]:
         schedule=constant,
         loss=F.mse_loss,
         optimiser="adam",
-        compiled=settings.get("compiled", False),
+        compiled=compiled,
         after_epoch=lowest,
     )
     test_error = math.nan
