@@ -1,13 +1,12 @@
 """Which parameters an optimiser decays."""
 
+import numbers
 import re
 from collections import defaultdict
 from typing import Any, Literal
 
 from torch import nn
 from torch.nn.utils.parametrizations import _WeightNorm
-
-from companion.operators import as_float
 
 __all__ = ["parameter_groups"]
 
@@ -68,7 +67,8 @@ def parameter_groups(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: got {type(model).__name__}, allowed is an nn.Module and not its parameters")
-    weight_decay = as_float("weight_decay", weight_decay)
+    if not isinstance(weight_decay, numbers.Real):
+        raise TypeError(f"weight_decay: got {type(weight_decay).__name__}, allowed is a number")
     if not 0 <= weight_decay < float("inf"):
         raise ValueError(f"weight_decay: got {weight_decay}, allowed is a finite number, at least 0")
     if decay not in ("all", "kernels"):

@@ -217,7 +217,6 @@ class _Lowest:
             self._add(error)
 
 
-@flushed()
 def _measure_regression(job: Job) -> list[Row]:
     settings, case = job.settings, job.case
     splits = _regression_data(job)
@@ -225,25 +224,26 @@ def _measure_regression(job: Job) -> list[Row]:
     patience = Patience(settings["stop_from"], settings["patience"], settings["threshold"])
     compiled = settings.get("compiled", False)
     lowest = _Lowest(model, splits.validation, patience, compiled)
-    train(
-        model,
-        splits.train,
-        epochs=settings["epochs"],
-        learning_rate=job.rate,
-        batch_size=settings["batch_size"],
-        weight_decay=settings["weight_decay"],
-        decay="kernels",
-        seed=job.seed,
-        schedule=constant,
-        loss=F.mse_loss,
-        optimiser="adam",
-        compiled=compiled,
-        after_epoch=lowest,
-    )
     test_error = math.nan
-    if lowest.network:
-        model.load_state_dict(lowest.network)
-        test_error = mean_squared_error(model, splits.test)
+    with flushed():
+        train(
+            model,
+            splits.train,
+            epochs=settings["epochs"],
+            learning_rate=job.rate,
+            batch_size=settings["batch_size"],
+            weight_decay=settings["weight_decay"],
+            decay="kernels",
+            seed=job.seed,
+            schedule=constant,
+            loss=F.mse_loss,
+            optimiser="adam",
+            compiled=compiled,
+            after_epoch=lowest,
+        )
+        if lowest.network:
+            model.load_state_dict(lowest.network)
+            test_error = mean_squared_error(model, splits.test)
     variance = float(splits.train.targets.var())
     return [
         {
