@@ -82,8 +82,15 @@ class Reader:
 
     def darken(self):
         """Change to the dark theme, as the system does in the evening."""
-        self.page.emulate_media(color_scheme="dark")
-        self.page.wait_for_selector("html[data-theme=dark]")
+        self._change_to("dark")
+
+    def brighten(self):
+        """Change to the light theme, as the system does in the morning."""
+        self._change_to("light")
+
+    def _change_to(self, theme):
+        self.page.emulate_media(color_scheme=theme)
+        self.page.wait_for_selector(f"html[data-theme={theme}]")
         settle(self.page)
 
     def resize(self, size):

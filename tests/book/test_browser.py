@@ -9,33 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from companion import rooms
 from companion.functional import aglu, apa, dac_linear
 from companion.study.claims import ledger
+from tests.book.test_accessibility import Judge
+from tests.book.test_html import PAGES
 from tests.cases import together
 
 pytestmark = pytest.mark.browser
 
 CHAPTER = "mechanisms/apa.html"
-PAGES = [
-    "preface.html",
-    "ground/kernels.html",
-    "ground/puzzles.html",
-    "together/which-neuron.html",
-    "together/under-noise.html",
-    "together/composing.html",
-    "together/what-the-papers-got-wrong.html",
-    "together/scaling-out.html",
-    *(
-        f"mechanisms/{room.replace('_', '-')}{page}.html"
-        for room in rooms.ROOMS
-        for page in ("", "-derivation", "-kernel")
-    ),
-    "mechanisms/arr-kernel.html",
-    "mechanisms/dac-conversion.html",
-    "mechanisms/layeract-noise.html",
-    *(f"appendix/{name}.html" for name in ("course", "notation", "recipes", "api", "performance", "claims", "data")),
-]
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
 
@@ -86,7 +68,7 @@ def _fits_a_desk(page):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_a_phone_by_day_and_night_without_a_complaint_and_without_the_network(reader, name):
+def test_a_page_fits_phone_and_desk_and_axe_finds_nothing_grave_by_day_and_night(reader, name):
     visit = reader(**PHONE)
     page = visit.open(name)
     _fits_a_phone(page)
@@ -94,8 +76,12 @@ def test_a_page_fits_a_phone_by_day_and_night_without_a_complaint_and_without_th
     _fits_a_phone(page)
     visit.resize(DESKTOP)
     _fits_a_desk(page)
-    assert visit.foreign == []
+    assert visit.foreign == []  # it needs no network
     assert visit.complaints == []
+    judge = Judge(page)
+    assert judge.grave(runOnly=["color-contrast"]) == []
+    visit.brighten()
+    assert judge.grave() == []
 
 
 def test_on_a_phone_the_first_column_of_a_wide_table_stays_and_captions_do_not_fade(reader):

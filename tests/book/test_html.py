@@ -27,20 +27,20 @@ PAGES = sorted(
 
 
 @cache
-def _soup(path: Path) -> BeautifulSoup:
+def parsed(path: Path) -> BeautifulSoup:
     return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
 @cache
 def _anchors(path: Path) -> frozenset[str]:
-    return frozenset(tag["id"] for tag in _soup(path).find_all(id=True))
+    return frozenset(tag["id"] for tag in parsed(path).find_all(id=True))
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_internal_link_and_anchor_resolves(site, name):
     page = site / name
     broken = []
-    for tag in _soup(page).find_all("a", href=True):
+    for tag in parsed(page).find_all("a", href=True):
         parts = urlsplit(tag["href"])
         if parts.scheme or parts.netloc or tag["href"] == "#":
             continue
@@ -56,19 +56,19 @@ def test_every_internal_link_and_anchor_resolves(site, name):
 @pytest.mark.parametrize("name", PAGES)
 def test_every_picture_exists_and_has_a_description(site, name):
     page = site / name
-    for picture in _soup(page).select("main img"):
+    for picture in parsed(page).select("main img"):
         assert picture.get("alt", "").strip(), picture
         assert not re.fullmatch(r".*[0-9a-f]{32,}.*", picture["alt"]), picture
         if not urlsplit(picture["src"]).scheme:
             assert (page.parent / picture["src"]).resolve().is_file(), picture
-    for figure in _soup(page).select("main .neuron-figure svg, main .neuron-curve svg"):
+    for figure in parsed(page).select("main .neuron-figure svg, main .neuron-curve svg"):
         assert figure["role"] == "img"
         assert figure["aria-label"].strip()
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_is_loaded_from_elsewhere(site, name):
-    soup = _soup(site / name)
+    soup = parsed(site / name)
     loaded = [tag["src"] for tag in soup.find_all(["script", "img", "iframe"], src=True)]
     loaded += [tag["href"] for tag in soup.find_all("link", rel="stylesheet", href=True)]
     assert [address for address in loaded if urlsplit(address).netloc] == []
@@ -76,13 +76,13 @@ def test_nothing_is_loaded_from_elsewhere(site, name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_no_id_is_given_twice(site, name):
-    ids = [tag["id"] for tag in _soup(site / name).select("main [id]")]
+    ids = [tag["id"] for tag in parsed(site / name).select("main [id]")]
     assert sorted(each for each in set(ids) if ids.count(each) > 1) == []
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_no_markup_shows_raw(site, name):
-    main = BeautifulSoup(str(_soup(site / name).select_one("main")), "html.parser")
+    main = BeautifulSoup(str(parsed(site / name).select_one("main")), "html.parser")
     for code in main.select("pre, code, script, style, .math"):
         code.decompose()
     text = main.get_text()
@@ -94,7 +94,7 @@ def test_every_citation_leads_to_an_entry_and_every_paper_is_cited(site):
     entries = _anchors(site / "appendix" / "references.html")
     cited = set()
     for name in PAGES:
-        for tag in _soup(site / name).select("main a[href*='references.html#']"):
+        for tag in parsed(site / name).select("main a[href*='references.html#']"):
             cited.add(urlsplit(tag["href"]).fragment)
     assert cited
     assert cited <= entries
@@ -102,7 +102,7 @@ def test_every_citation_leads_to_an_entry_and_every_paper_is_cited(site):
 
 def test_the_five_papers_head_the_bibliography(site):
     keys = re.findall(r"^@\w+\{(\w+),", (BOOK / "references.bib").read_text(encoding="utf-8"), re.MULTILINE)
-    text = _soup(site / "appendix" / "references.html").select_one("main").get_text()
+    text = parsed(site / "appendix" / "references.html").select_one("main").get_text()
     assert len(keys) == len(set(keys)) >= 20
     for title in (
         "Adaptive Parametric Activation: Unifying",
@@ -117,7 +117,7 @@ def test_the_five_papers_head_the_bibliography(site):
 @pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
 def test_the_colab_button_opens_the_published_copy(site, path):
     owner, name = owner_and_name()
-    page = _soup(site / path.relative_to(BOOK).with_suffix(".html"))
+    page = parsed(site / path.relative_to(BOOK).with_suffix(".html"))
     links = [tag["href"] for tag in page.select("a[href*='colab.research.google.com']")]
     where = path.relative_to(ROOT).as_posix()
     assert set(links) == {f"https://colab.research.google.com/github/{owner}/{name}/blob/colab/{where}"}
@@ -126,7 +126,7 @@ def test_the_colab_button_opens_the_published_copy(site, path):
 @pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
 def test_the_download_button_gives_the_copy_for_jupyter_and_its_links_lead_to_pages(site, path):
     page = site / path.relative_to(BOOK).with_suffix(".html")
-    (button,) = _soup(page).select("a.btn-download-source-button[href$='.ipynb']")
+    (button,) = parsed(page).select("a.btn-download-source-button[href$='.ipynb']")
     copy = nbformat.read(page.parent / button["href"], as_version=4)
     assert copy == plain_copy(path, release_tag())
     texts = [cell.source for cell in copy.cells if cell.cell_type == "markdown"]
@@ -148,14 +148,14 @@ def test_the_book_says_what_it_is_called_which_version_it_is_and_where_it_lies(s
     assert project.decode() == f"# Project: {config['title']}"
     assert version.decode() == f"# Version: {companion.__version__}"
     for name in PAGES:
-        (canonical,) = _soup(site / name).find_all("link", rel="canonical")
+        (canonical,) = parsed(site / name).find_all("link", rel="canonical")
         assert canonical["href"] == f"{website()}/{name}"
 
 
 def test_what_the_api_reference_calls_an_exception_is_one(site):
     # a section of a docstring that napoleon does not know becomes part of the one before it
     named = set()
-    for term in _soup(site / "appendix" / "api.html").select("dl.field-list > dt"):
+    for term in parsed(site / "appendix" / "api.html").select("dl.field-list > dt"):
         if term.get_text().startswith("Raises"):
             field = term.find_next_sibling("dd")
             items = field.select(":scope > ul > li") or [field]
@@ -178,7 +178,7 @@ def test_the_api_reference_lists_every_public_name(site):
 
 
 def test_the_api_reference_leads_to_the_source(site):
-    described = _soup(site / "appendix" / "api.html").select(
+    described = parsed(site / "appendix" / "api.html").select(
         "dl.py.class > dt, dl.py.function > dt, dl.py.exception > dt"
     )
     assert len(described) > 80
@@ -186,11 +186,11 @@ def test_the_api_reference_leads_to_the_source(site):
     assert without == ["companion.study.symbolic.sigma"]  # a class that a call makes: no definition stands anywhere
     (link,) = (dt.select_one("a:has(.viewcode-link)") for dt in described if dt["id"] == "companion.AGLU")
     page, _, name = link["href"].partition("#")
-    assert "class AGLU" in _soup((site / "appendix" / page).resolve()).find(id=name).get_text()
+    assert "class AGLU" in parsed((site / "appendix" / page).resolve()).find(id=name).get_text()
 
 
 def test_the_api_reference_leads_to_pytorchs_documentation(site):
-    soup = _soup(site / "appendix" / "api.html")
+    soup = parsed(site / "appendix" / "api.html")
     found = {tag["href"] for tag in soup.select(f"main a[href^='{torch_pages.PLACE}']")}
     assert {torch_pages.address(name) for name in ("torch.Tensor", "torch.nn.Module", "torch.nn.Linear")} <= found
     plain = [tag.get_text() for tag in soup.select("main code") if tag.find_parent("a") is None]
@@ -218,12 +218,12 @@ def test_a_name_of_pytorch_has_an_address_and_no_other_has(name, page):
 
 def test_the_api_reference_does_not_repeat_what_torch_says(site):
     # a module without words of its own for `forward` would show those of nn.Module
-    assert "Should be overridden by all subclasses" not in _soup(site / "appendix" / "api.html").get_text()
+    assert "Should be overridden by all subclasses" not in parsed(site / "appendix" / "api.html").get_text()
 
 
 def test_who_is_sent_a_link_sees_a_title_a_sentence_and_a_picture(site):
     for name in ("index.html", *PAGES):
-        soup = _soup(site / name)
+        soup = parsed(site / name)
         said = {tag["property"]: tag["content"] for tag in soup.select("meta[property^='og:']")}
         (description,) = soup.select("meta[name=description]")
         assert soup.title.get_text().strip()
@@ -235,7 +235,7 @@ def test_who_is_sent_a_link_sees_a_title_a_sentence_and_a_picture(site):
 
 
 def test_the_root_page_leads_to_the_first_page(site):
-    soup = _soup(site / "index.html")
+    soup = parsed(site / "index.html")
     (forward,) = soup.select("meta[http-equiv=refresh]")
     assert forward["content"] == "0; url=preface.html"
     assert soup.select_one("h1 a[href='preface.html']").get_text() == "Rethinking the Neuron"
@@ -243,6 +243,6 @@ def test_the_root_page_leads_to_the_first_page(site):
 
 def test_every_page_ends_with_the_version_and_what_is_new(site):
     for name in PAGES:
-        foot = _soup(site / name).select_one(".neuron-version")
+        foot = parsed(site / name).select_one(".neuron-version")
         assert f"Version {companion.__version__}." in foot.get_text()
         assert foot.a["href"].endswith(f"/{release_tag()}/CHANGELOG.md")
