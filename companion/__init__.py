@@ -5,7 +5,7 @@ each. `rethink` puts any of the changes into a network that is there already, by
 
 >>> import torch, companion
 >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 3))
->>> model = companion.rethink(model, "relu+arr", example=(8,), classes=3)
+>>> model = companion.rethink(model, "relu+arr", example=(8,), num_classes=3)
 >>> x, target = torch.randn(4, 8), torch.tensor([0, 2, 0, 1])
 >>> optimizer = torch.optim.AdamW(companion.parameter_groups(model, 0.01, model.rethought.decay))
 >>> loss = torch.nn.functional.cross_entropy(model(x), target) + companion.extra_loss(model, target)

@@ -85,7 +85,7 @@ def rethink(
     model: nn.Module,
     neurons: str,
     example: Example,
-    classes: int | None = None,
+    num_classes: int | None = None,
     *,
     held: str | Iterable[str] | None = None,
     weight: float | None = None,
@@ -106,7 +106,7 @@ def rethink(
         "raa+arr".
     example : Tensor, sequence of int, tuple or mapping
         An input, the shape of one example without the batch, such as (C, H, W), or all arguments.
-    classes : int, optional
+    num_classes : int, optional
         How many there are; "arr" and "centre" have to know.
     held : str or iterable of str, optional
         The modules whose responses "arr" holds, by names or patterns as in `companion.attach_arr`; by default the
@@ -132,12 +132,13 @@ def rethink(
     Raises
     ------
     TypeError
-        If the model is no module, or a scripted one, the example is none of what is allowed, or `classes` is no int.
+        If the model is no module, or a scripted one, the example is none of what is allowed, or `num_classes` is no
+        int.
     ValueError
-        If a name is unknown, `classes` is not positive, the neurons do not go together, one that needs labels has no
-        classes, the network was rethought already or has an attribute of its own where a report would stand, a neuron
-        finds no place in it, or `held`, `weight` and `response` have no loss that they could be about, or two. The
-        error gives the reason.
+        If a name is unknown, `num_classes` is not positive, the neurons do not go together, one that needs labels has
+        no classes, the network was rethought already or has an attribute of its own where a report would stand, a
+        neuron finds no place in it, or `held`, `weight` and `response` have no loss that they could be about, or two.
+        The error gives the reason.
 
     Notes
     -----
@@ -179,7 +180,7 @@ def rethink(
     >>> import torch, companion
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-    >>> new = companion.rethink(model, "dac+aglu", example=(8,), classes=3)
+    >>> new = companion.rethink(model, "dac+aglu", example=(8,), num_classes=3)
     >>> print(new.rethought)
     AGLU (aglu)
       ReLU → AGLU(num_parameters=1, dim=1, init='aglu'): '1'
@@ -192,8 +193,8 @@ def rethink(
     (torch.Size([5, 3]), True)
     """
     chosen = _told(_chosen(neurons), held, weight, response)
-    classes = None if classes is None else as_int("classes", classes, minimum=1)
-    if why := _why_not(chosen, classes):
+    num_classes = None if num_classes is None else as_int("num_classes", num_classes, minimum=1)
+    if why := _why_not(chosen, num_classes):
         raise ValueError(f"neurons: got {neurons!r}, but {why}")
     new, entered = copy_of(model), list[Entered]()
     refuse_taken(model, NAME, Rethought)
@@ -206,7 +207,7 @@ def rethink(
         before = new
         number = parameters(before)
         try:
-            new = neuron.enter(before, example, classes)
+            new = neuron.enter(before, example, num_classes)
         except ValueError as error:
             raise ValueError(f"neurons: {neuron.name!r} cannot enter this {type(model).__name__}; {error}") from error
         report = _report(new, neuron)
@@ -300,7 +301,7 @@ def extra_loss(model: nn.Module, target: Tensor) -> Tensor:
     >>> import torch, companion
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-    >>> model = companion.rethink(model, "raa+arr", example=(8,), classes=3)
+    >>> model = companion.rethink(model, "raa+arr", example=(8,), num_classes=3)
     >>> target = torch.tensor([0, 2, 0, 1])
     >>> loss = nn.functional.cross_entropy(model(torch.randn(4, 8)), target) + companion.extra_loss(model, target)
     >>> loss.backward()
@@ -338,11 +339,11 @@ def _told(neurons: list[Neuron], held: str | Iterable[str] | None, weight: float
     return [neuron.holding(held, weight, response) if neuron.acts == "loss" else neuron for neuron in neurons]
 
 
-def _why_not(neurons: Sequence[Neuron], classes: int | None) -> str:
+def _why_not(neurons: Sequence[Neuron], num_classes: int | None) -> str:
     """Why some neurons do not go together; empty if they do."""
     for index, one in enumerate(neurons):
-        if one.needs_labels and classes is None:
-            return f"{one.title} has to know how many classes there are; classes is None"
+        if one.needs_labels and num_classes is None:
+            return f"{one.title} has to know how many classes there are; num_classes is None"
         for other in neurons[:index]:
             if one.name == other.name:
                 return f"{one.name!r} is there twice"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -37,6 +38,7 @@ def project_files() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
+@cache
 def repository() -> str:
     """The address of the repository, from the one file that knows it."""
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))

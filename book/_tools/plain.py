@@ -286,6 +286,7 @@ def _quoted(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines()) + "\n"
 
 
+@cache
 def _title(file: Path) -> str:
     """The first heading of a page."""
     text = file.read_text(encoding="utf-8")

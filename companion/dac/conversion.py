@@ -19,6 +19,7 @@ from companion.dac.flow import NORMS, Flow, follow
 from companion.dac.layers import DACConv2d, DACLinear
 from companion.dac.tracing import SHAPE, Network, free_name, trace
 from companion.operators import as_int
+from companion.rehearsal import Example
 from companion.surgery.places import forget_hooks, hand_over_hooks
 from companion.surgery.report import alike, parameters, put_report, refuse_taken
 
@@ -395,7 +396,7 @@ def _pre_activated(layer: nn.Linear | nn.Conv2d, activation: str | nn.Module, bi
 
 def to_dac(
     model: nn.Module,
-    example_input: Tensor | None = None,
+    example: Example | None = None,
     *,
     first: bool = False,
     shared: bool = False,
@@ -418,8 +419,9 @@ def to_dac(
     ----------
     model : nn.Module
         A network that torch.fx can trace. It stays as it is.
-    example_input : Tensor, optional
-        For networks that decide by the shape or the kind of their input: the decisions for this one are built in.
+    example : sequence of int, Tensor, tuple, mapping, optional
+        For networks that decide by the shape or the kind of their input: the decisions for this one are built in. A
+        batch, or the shape of one input without the batch; for several arguments nothing is built in.
     first : bool
         Also replace the first layer, which no activation precedes. Its biases are 0; this changes the function.
     shared : bool
@@ -443,7 +445,7 @@ def to_dac(
     Raises
     ------
     TypeError
-        If `model` is no module, or `example_input` no tensor.
+        If `model` is no module, or `example` none of what is allowed.
     ValueError
         If the network cannot be traced (the error names the module), it is in training mode and does something else in
         evaluation, nothing in it can be replaced (it says what activations there are), or `first` is given and the
@@ -502,7 +504,7 @@ def to_dac(
             "keep_function: got True together with first, which changes the function; allowed is one of them"
         )
     refuse_taken(model, "converted", Converted)
-    net = trace(model, example_input)
+    net = trace(model, example)
     entrance = _entrance(net) if first else None
     flow = follow(net, _gains, biases=True, bare_sums=not keep_function, first=entrance)
     if not flow.takers and not first:
@@ -527,7 +529,7 @@ def _entrance(net: Network) -> fx.Node:
     return entrance
 
 
-def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = None) -> fx.GraphModule:
+def to_multibias(model: nn.Module, copies: int, example: Example | None = None) -> fx.GraphModule:
     """Return a network with multi-bias activations: each layer after an activation sees K copies of its inputs.
 
     Every ``nn.Linear`` or ungrouped ``nn.Conv2d`` that an activation comes before, in the sense of :func:`to_dac`,
@@ -541,7 +543,7 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
         A network that torch.fx can trace. It stays as it is.
     copies : int
         How many biases a channel has, and copies of it: K.
-    example_input : Tensor, optional
+    example : sequence of int, Tensor, tuple, mapping, optional
         See `to_dac`, also for networks that decide by optional arguments or by their mode.
 
     Returns
@@ -554,7 +556,7 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
     Raises
     ------
     TypeError
-        If `model` is no module, `copies` no int, or `example_input` no tensor.
+        If `model` is no module, `copies` no int, or `example` none of what is allowed.
     ValueError
         If the network cannot be traced, it is in training mode and does something else in evaluation, nothing in it can
         be replaced, `copies` is not positive, or the network has an attribute ``converted`` of its own.
@@ -587,7 +589,7 @@ def to_multibias(model: nn.Module, copies: int, example_input: Tensor | None = N
 
     copies = as_int("copies", copies, minimum=1)
     refuse_taken(model, "converted", Converted)
-    net = trace(model, example_input)
+    net = trace(model, example)
     flow = follow(net, ungrouped, biases=False, bare_sums=False)
     if not flow.takers:
         raise _nothing_moves(net, flow, model, "an nn.Linear or an ungrouped nn.Conv2d")

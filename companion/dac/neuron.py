@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
 from companion.dac.calls import built_in
 from companion.dac.conversion import to_dac, to_multibias
@@ -17,13 +17,12 @@ __all__ = ["NEURONS"]
 _COPIES = 2
 
 
-def _converting(convert: Callable[[nn.Module, Tensor | None], fx.GraphModule]) -> Enter:
-    """A conversion traces the network with one tensor; what takes others is traced without, and has to take them."""
+def _converting(convert: Callable[[nn.Module, Example], fx.GraphModule]) -> Enter:
+    """A conversion traces a network of several arguments without them; what it made has to take them."""
 
     def enter(model: nn.Module, example: Example, classes: int | None) -> nn.Module:
         args, kwargs = example_of(model, example)
-        alone = len(args) == 1 and not kwargs and isinstance(args[0], Tensor)
-        new = convert(model, args[0] if alone else None)
+        new = convert(model, example)
         given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
         for node in new.graph.nodes:
             if node.target is built_in:

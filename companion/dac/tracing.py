@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from companion.activations import ACTIVATIONS, FUNCTIONS, is_elementwise, is_softmax, kind_of
 from companion.dac.calls import ByMode, Evaluated, answers_built_in, built_in, differences, known, let_choose
 from companion.neurons import of_module
+from companion.rehearsal import Example, example_of
 from companion.surgery.functions import names_in
 from companion.surgery.modes import ANSWERS, PROCESSES, QUESTIONS, TRACING, answered_otherwise
 from companion.surgery.places import part, put
@@ -140,7 +141,7 @@ def _asks_for_its_mode(module: nn.Module) -> bool:
     return code is not None and "training" in code.co_names
 
 
-def trace(model: nn.Module, example_input: Tensor | None) -> Network:
+def trace(model: nn.Module, example: Example | None) -> Network:
     """A copy of a network as a graph in which nothing works in place."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: got {type(model).__name__}, allowed is an nn.Module")
@@ -149,8 +150,7 @@ def trace(model: nn.Module, example_input: Tensor | None) -> Network:
             f"model: got a {type(model).__name__} whose forward was put on the object, allowed is that of its class; "
             "torch.fx traces no other"
         )
-    if not (example_input is None or isinstance(example_input, Tensor)):
-        raise TypeError(f"example_input: got {example_input!r}, allowed is a tensor, a batch as the network takes it")
+    example_input = _one_tensor(model, example)
     root = copy.deepcopy(model)
     part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: put(root, name, new))
     replica = _replica(root)
@@ -173,6 +173,12 @@ def trace(model: nn.Module, example_input: Tensor | None) -> Network:
     return Network(root, graph, limits)
 
 
+def _one_tensor(model: nn.Module, example: Example | None) -> Tensor | None:
+    """The network's one argument; what takes several is traced without."""
+    args, kwargs = ((), {}) if example is None else example_of(model, example)
+    return args[0] if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) else None
+
+
 def _graph(root: nn.Module, example_input: Tensor | None, fixed: Mapping[str, Any]) -> fx.Graph:
     """What torch.fx makes of a network, or an error that names the module to blame."""
     tracer = _Tracer(example_input, fixed)
@@ -188,7 +194,7 @@ def _graph(root: nn.Module, example_input: Tensor | None, fixed: Mapping[str, An
                 f"model: {_described(names, caller)} calls a {type(culprit).__name__} that is none of its children, "
                 "such as one in a list or in a class; an nn.ModuleList makes it one"
             ) from error
-        shapes = "" if example_input is not None else "; where shapes decide, an example_input may help"
+        shapes = "" if example_input is not None else "; where shapes decide, an example may help"
         raise ValueError(
             f"model: torch.fx cannot trace {_described(names, culprit)} ({type(error).__name__}: {error})"
             f"{_line(error)}{shapes}; a part of the network, such as a perceptron in it, may be traced alone"

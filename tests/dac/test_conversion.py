@@ -974,11 +974,12 @@ def test_a_forward_that_was_put_on_the_object_is_refused() -> None:
 
 def test_an_example_answers_questions_about_shapes() -> None:
     model = trained(models.SmallCNN(3, 10))
-    with pytest.raises(ValueError, match=r"cannot trace the forward of SmallCNN .*an example_input may help"):
+    with pytest.raises(ValueError, match=r"cannot trace the forward of SmallCNN .*an example may help"):
         to_dac(model)
     # On maps of 4 × 4 only the first block is followed by average pooling.
-    converted = to_dac(model, torch.randn(1, 3, 4, 4).double())
-    assert kinds(converted, DACConv2d) == ["convolutions.2"]
+    for example in (torch.randn(1, 3, 4, 4).double(), (3, 4, 4)):
+        converted = to_dac(model, example)
+        assert kinds(converted, DACConv2d) == ["convolutions.2"]
     # Another size of the batch is no other decision.
     assert_same(converted, model, torch.randn(5, 3, 4, 4).double())
 
@@ -994,7 +995,7 @@ def test_nothing_to_convert_is_an_error() -> None:
     ("call", "words"),
     [
         (lambda model: to_dac("model"), r"model: got str, allowed is an nn\.Module"),
-        (lambda model: to_dac(model, (3,)), r"example_input: got \(3,\), allowed is a tensor"),
+        (lambda model: to_dac(model, "3"), "example: got '3', allowed are a shape, a tensor"),
         (lambda model: to_multibias(model, 2.5), r"copies: got 2\.5"),
         (lambda model: to_multibias(model, 0), "copies: got 0"),  # before torch warns of weights without elements
     ],

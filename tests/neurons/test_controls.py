@@ -184,13 +184,13 @@ def test_a_response_that_is_not_finite_moves_no_centre(odd: float) -> None:
         ({"weight": -1.0}, ValueError, "weight: got -1.0, allowed is a finite number, at least 0"),
         ({"weight": float("nan")}, ValueError, "weight: got nan"),
         ({"weight": "a"}, TypeError, "weight: got str, allowed is a number"),
-        ({"classes": 2.5}, TypeError, "classes: got 2.5, allowed is an int"),
-        ({"classes": 0}, ValueError, "classes: got 0, allowed is at least 1"),
+        ({"num_classes": 2.5}, TypeError, "num_classes: got 2.5, allowed is an int"),
+        ({"num_classes": 0}, ValueError, "num_classes: got 0, allowed is at least 1"),
     ],
 )
 def test_a_centre_loss_refuses_a_wrong_number_by_its_name(given: dict, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        companion.rethink(SmallNet(), "centre", (2, 4, 4), **{"classes": CLASSES, **given})
+        companion.rethink(SmallNet(), "centre", (2, 4, 4), **{"num_classes": CLASSES, **given})
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -203,7 +203,7 @@ def test_a_centre_loss_in_a_checkpoint_is_taken_once_or_refused(reentrant: bool)
         def forward(self, x: Tensor) -> Tensor:
             return checkpoint(self.inside, x, use_reentrant=reentrant)
 
-    model = companion.rethink(Checkpointed(), "centre", (3,), classes=CLASSES)
+    model = companion.rethink(Checkpointed(), "centre", (3,), num_classes=CLASSES)
     logits, target = model(torch.randn(4, 3, requires_grad=True)), torch.tensor([0, 1, 0, 1])
     if reentrant:
         with pytest.raises(RuntimeError, match="without a gradient, in a pass with gradients"):
