@@ -19,7 +19,7 @@ Functions and modules say what they cost by `declare`; a mechanism does so in it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple, TypeVar
@@ -251,7 +251,7 @@ class Count:
         return "\n".join([*table, *(f"not counted: {operator}, called {n} times" for operator, n in self.unknown)])
 
 
-def count(model: nn.Module, input_shape: Sequence[int] | None = None, *, inputs: Example | None = None) -> Count:
+def count(model: nn.Module, example: Example) -> Count:
     """Count the parameters and the FLOPs of a network, by running it once.
 
     What runs is a copy in evaluation mode, on tensors that have shapes but hold no numbers. Only if that fails, as when
@@ -265,11 +265,10 @@ def count(model: nn.Module, input_shape: Sequence[int] | None = None, *, inputs:
     ----------
     model : nn.Module
         Any network, or ``torch.compile`` of it, which counts like the network.
-    input_shape : sequence of int
-        Of one example, such as (C, H, W), without the batch, if the network takes one floating tensor.
-    inputs : Tensor, tuple or mapping
-        Instead of a shape: a tensor, of whatever dtype, such as tokens; a tuple of all arguments; or a dictionary of
-        arguments by name. What is counted is the call with just these, for all examples in them.
+    example : sequence of int, Tensor, tuple or mapping
+        The shape of one example, such as (C, H, W), without the batch, if the network takes one floating tensor; or a
+        tensor, of whatever dtype, such as tokens; a tuple of all arguments; or a dictionary of arguments by name. What
+        is counted is the call with just these, for all examples in them.
 
     Returns
     -------
@@ -279,9 +278,9 @@ def count(model: nn.Module, input_shape: Sequence[int] | None = None, *, inputs:
     Raises
     ------
     TypeError
-        If neither or both of `input_shape` and `inputs` are given.
+        If the example is none of what is allowed.
     ValueError
-        If the network cannot take the inputs; the error names the module.
+        If the network cannot take the example; the error names the module.
 
     Notes
     -----
@@ -303,12 +302,9 @@ def count(model: nn.Module, input_shape: Sequence[int] | None = None, *, inputs:
     0      Linear          15     27
     2      Linear           8     14
     total                  23     41
-    >>> companion.count(nn.Embedding(10, 4), inputs=torch.tensor([[1, 2, 3]])).parameters
+    >>> companion.count(nn.Embedding(10, 4), torch.tensor([[1, 2, 3]])).parameters
     40
     """
-    if (input_shape is None) == (inputs is None):
-        raise TypeError("count: got both or neither of input_shape and inputs, allowed is one of them")
-    example: Any = input_shape if inputs is None else inputs
     rooms.modules("costs")
     model = getattr(model, "_orig_mod", model)
     ledger = rehearse(model, lambda replica: _run(replica, example))
@@ -443,7 +439,7 @@ def _run(model: nn.Module, example: Example) -> _Ledger:
     empty = any(isinstance(x, FakeTensor) for x in tree_leaves(arguments))
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
     with counter, _Witness(ledger, formulas), _Calls(ledger, empty):
-        call(model, arguments)
+        call(model, arguments, example)
     return ledger
 
 

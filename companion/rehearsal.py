@@ -90,7 +90,7 @@ def example_of(model: nn.Module, example: Example) -> tuple[tuple[Any, ...], dic
         return (), _cloned(dict(example))
     if not isinstance(example, Sequence) or isinstance(example, str):
         raise TypeError(f"example: got {example!r}, allowed are a shape, a tensor, a tuple or a mapping of arguments")
-    if not all(isinstance(size, int) for size in example):
+    if not all(map(_is_size, example)):
         return tuple(_cloned(list(example))), {}
     like = like_of(model)
     return (torch.zeros(1, *example, dtype=like.dtype, device=like.device),), {}
@@ -101,13 +101,20 @@ def like_of(model: nn.Module) -> Tensor:
     return next((x for x in (*model.parameters(), *model.buffers()) if x.is_floating_point()), torch.empty(0))
 
 
+def _is_size(size: Any) -> bool:
+    return isinstance(size, int)
+
+
 def _cloned(arguments: Any) -> Any:
     """Without numbers, where there are none."""
     return tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, arguments)
 
 
-def call(model: nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
-    """The network's result; an error names the module that raised it. The network keeps the hooks that it gets here."""
+def call(model: nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]], example: Example | None = None) -> Any:
+    """The network's result; an error names the module that raised it, and says what became of an example's shape.
+
+    The network keeps the hooks that it gets here.
+    """
     running: list[tuple[str, nn.Module, tuple[Any, ...]]] = []
     for name, module in model.named_modules():
         module.register_forward_pre_hook(lambda module, given, name=name: running.append((name, module, given)))
@@ -120,5 +127,12 @@ def call(model: nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]]) ->
             raise
         name, module, given = running[-1]
         shapes = ", ".join(str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__ for x in given)
+        shape = isinstance(example, Sequence) and not isinstance(example, str) and all(map(_is_size, example))
+        told = (
+            f"; the example {tuple(example)} is the shape of one input, a batch of one was put before it, and numbers "
+            "of tokens are given as a tensor"
+            if shape and example
+            else ""
+        )
         where = f"module {name!r}, a {type(module).__name__}," if name else f"the {type(module).__name__}"
-        raise ValueError(f"model: {where} cannot take {shapes} ({type(error).__name__}: {error})") from error
+        raise ValueError(f"model: {where} cannot take {shapes} ({type(error).__name__}: {error}){told}") from error

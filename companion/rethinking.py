@@ -110,7 +110,8 @@ def rethink(
         How many there are; "arr" and "centre" have to know.
     held : str or iterable of str, optional
         The modules whose responses "arr" holds, by names or patterns as in `companion.attach_arr`; by default the
-        activations of all units. In a vision transformer the paper takes the blocks: "blocks.*" in timm's.
+        activations of all units, and of one that is called several times its last output. In a vision
+        transformer the paper takes the blocks: "blocks.*" in timm's.
     weight : float, optional
         λ, by which the loss of "arr" or "centre" is multiplied; by default 1 and 0.003.
     response : {"auto", "class_token", "mean"} or callable, optional
@@ -252,7 +253,7 @@ def undo(model: nn.Module) -> nn.Module:
     """
     report, given = _report_of(model), model
     on_top = itertools.takewhile(lambda each: each._before is None, reversed(report.entered))
-    made = next((each._replaced for each in on_top if each._replaced is not None), None)
+    made = next((each._replaced for each in on_top if each._replaced is not None and not _is_restored(each)), None)
     if made is not None and vars(model).get("replaced") is not made:
         raise ValueError(
             f"model: got a {type(model).__name__} whose activations were replaced since rethink, allowed is "
@@ -263,6 +264,8 @@ def undo(model: nn.Module) -> nn.Module:
         leave = declared()[each.name].leave
         if declared()[each.name].loss is not None and each.name not in model._modules:
             continue  # as after detach_arr
+        if _is_restored(each):
+            continue
         if leave is not None:
             model = leave(model)
         else:
@@ -270,6 +273,11 @@ def undo(model: nn.Module) -> nn.Module:
             model = each._before.to(like).train(model.training)
     delattr(given, NAME)
     return model
+
+
+def _is_restored(entered: Entered) -> bool:
+    """Whether `restore_activations` was there before."""
+    return entered._replaced is not None and not entered._replaced._undo
 
 
 def extra_loss(model: nn.Module, target: Tensor) -> Tensor:
@@ -321,10 +329,11 @@ def _chosen(neurons: str) -> list[Neuron]:
     """The neurons of a composition, or a clear error."""
     if not isinstance(neurons, str):
         raise TypeError(f"neurons: got {type(neurons).__name__}, allowed are names such as 'aglu' or 'dac+aglu'")
-    names = [name.strip().lower().replace("-", "_") for name in neurons.split("+")]
-    if unknown := [name for name in names if name not in declared()]:
-        raise ValueError(f"neurons: got {unknown[0]!r}, allowed are {', '.join(declared())}")
-    return [declared()[name] for name in names]
+    spelt = {name.replace("_", ""): neuron for name, neuron in declared().items()}
+    names = [name.strip().lower().replace("-", "").replace("_", "") for name in neurons.split("+")]
+    if unknown := [name for name in names if name not in spelt]:
+        raise ValueError(f"neurons: got {unknown[0]!r}, allowed are {', '.join(declared())}; DNRT is 'raa+arr'")
+    return [spelt[name] for name in names]
 
 
 def _told(neurons: list[Neuron], held: str | Iterable[str] | None, weight: float | None, response: Any) -> list[Neuron]:
@@ -335,7 +344,7 @@ def _told(neurons: list[Neuron], held: str | Iterable[str] | None, weight: float
     if len(losses) != 1:
         got = " and ".join(losses) or "none"
         told = f"held, weight: got {held!r} and {weight}" if response is None else f"response: got {response!r}"
-        raise ValueError(f"{told}, allowed beside one loss; of these there is {got}")
+        raise ValueError(f"{told}, allowed beside one loss, 'arr' or 'centre'; of these there is {got}")
     return [neuron.holding(held, weight, response) if neuron.acts == "loss" else neuron for neuron in neurons]
 
 

@@ -330,26 +330,27 @@ class Several(nn.Module):
 def test_the_inputs_may_be_any() -> None:
     images = [torch.zeros(3, 5, 6), torch.zeros(3, 7, 2)]
     tokens, mask = torch.zeros(2, dtype=torch.long), torch.ones(2, 1, dtype=torch.bool)
-    counted = count(Several(), inputs={"tokens": tokens, "images": images, "mask": mask})
+    counted = count(Several(), {"tokens": tokens, "images": images, "mask": mask})
     assert counted.flops == 7 * 4 * (5 * 6 + 7 * 2) + 2 * 4
     assert counted.unknown == ()
-    one, two = (count(nn.Linear(3, 2), inputs=torch.zeros(n, 3)).flops for n in (1, 2))
+    one, two = (count(nn.Linear(3, 2), torch.zeros(n, 3)).flops for n in (1, 2))
     assert (one, two) == (14, 28)
-    assert count(nn.Bilinear(2, 3, 4), inputs=(torch.zeros(1, 2), torch.zeros(1, 3))).parameters == 28
-    for wrong in ({}, {"input_shape": (3,), "inputs": torch.zeros(1, 3)}):
-        with pytest.raises(TypeError, match="count: got both or neither of input_shape and inputs"):
-            count(nn.Linear(3, 2), **wrong)
+    assert count(nn.Bilinear(2, 3, 4), (torch.zeros(1, 2), torch.zeros(1, 3))).parameters == 28
+    with pytest.raises(TypeError, match="example: got None, allowed are a shape, a tensor"):
+        count(nn.Linear(3, 2), None)
+    with pytest.raises(ValueError, match=r"cannot take \(1, 1, 4\) .*; the example \(1, 4\) is the shape of one input"):
+        count(nn.Linear(3, 2), (1, 4))
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
 def test_recurrent_networks_cost_what_their_cells_do() -> None:
     x = torch.zeros(3, 7, 4)
     for options in ({}, {"num_layers": 2, "bidirectional": True, "batch_first": True}, {"bias": False}):
-        fused = count(nn.LSTM(4, 5, **options), inputs=x)
+        fused = count(nn.LSTM(4, 5, **options), x)
         with torch.backends.mkldnn.flags(enabled=False):
-            apart = count(nn.LSTM(4, 5, **options), inputs=x)
+            apart = count(nn.LSTM(4, 5, **options), x)
         assert (fused.flops, fused.unknown) == (apart.flops, ())
-    assert count(nn.GRU(4, 5), inputs=x).unknown == ()
+    assert count(nn.GRU(4, 5), x).unknown == ()
 
 
 def test_operators_add_up_to_the_total() -> None:

@@ -313,8 +313,8 @@ def test_a_sharper_silu_is_ahead_in_the_two_transformers() -> None:
 @says(
     "- **Where contrast may be lost, as in fog, standardise every image by itself.**",
     "In our convolutions GELU gains 24.8 points by that where contrast is lost, and 7.3 in fog (on brighter images "
-    "nothing, perhaps 0.6 fewer on clean ones, and 3.7 under weak noise); on the same seeds LA-SiLU in its place, no image standardised, gains 8.8 "
-    "and 2.2 ({doc}`together/under-noise`).",
+    "nothing, perhaps 0.6 fewer on clean ones, and 3.7 under weak noise); on the same seeds LA-SiLU in its place, no "
+    "image standardised, gains 8.8 and 2.2 ({doc}`together/under-noise`).",
 )
 def test_standardised_images_bear_more_than_a_neuron() -> None:
     plain, image = results.load("together-conv"), results.load("together-conv", "per-image")
@@ -333,8 +333,8 @@ def test_standardised_images_bear_more_than_a_neuron() -> None:
         for measure in ("accuracy", "accuracy_std_0.05")
     ]
     printed = re.findall(
-        r"GELU gains ([\d.]+) points .*? and ([\d.]+) in fog \(on brighter images nothing, perhaps ([\d.]+) fewer .*? and ([\d.]+) under .*? gains "
-        r"([\d.]+) and ([\d.]+) ",
+        r"GELU gains ([\d.]+) points .*? and ([\d.]+) in fog \(on brighter images nothing, perhaps ([\d.]+) fewer .*? "
+        r"and ([\d.]+) under .*? gains ([\d.]+) and ([\d.]+) ",
         " ".join(FOUND.split()),
     )
     assert printed == [(*gained[:2], *lost, *gained[2:])]

@@ -173,6 +173,17 @@ def test_what_lies_on_top_is_to_leave_first() -> None:
         assert not any(hasattr(back, name) for name in ("rethought", "replaced", "arr"))
 
 
+@pytest.mark.parametrize(("neurons", "times"), [("aglu", 1), ("norm+aglu+arr", 1), ("norm+aglu+arr", 2)])
+def test_undone_after_activations_were_restored(neurons: str, times: int) -> None:
+    model = SmallNet()
+    new = companion.rethink(model, neurons, (2, 4, 4), CLASSES)
+    for _ in range(times):
+        companion.restore_activations(new)
+    back = companion.undo(copy.deepcopy(new))
+    assert [*map(type, back.modules())] == [*map(type, model.modules())]
+    assert not any(hasattr(back, name) for name in ("rethought", "replaced", "arr"))
+
+
 def test_undone_after_its_loss_was_detached() -> None:
     new = companion.rethink(SmallNet(), "raa+arr", (2, 4, 4), CLASSES)
     back = companion.undo(companion.detach_arr(new))
@@ -254,11 +265,11 @@ def last(x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("neurons", "options", "words"),
     [
-        ("relu", {"response": "mean"}, "response: got 'mean', allowed beside one loss; of these there is none"),
+        ("relu", {"response": "mean"}, "response: got 'mean', allowed beside one loss, 'arr' or 'centre'; of these there is none"),
         ("centre", {"response": "mean"}, "response: got 'mean', allowed is None: centre loss takes what its layer"),
         ("arr", {"response": "first"}, "'arr' cannot enter this SmallNet; response: got 'first', allowed are 'auto'"),
-        ("relu", {"weight": 2.0}, "held, weight: got None and 2.0, allowed beside one loss; of these there is none"),
-        ("arr+centre", {"held": "act"}, "beside one loss; of these there is arr and centre"),
+        ("relu", {"weight": 2.0}, "held, weight: got None and 2.0, allowed beside one loss, 'arr' or 'centre'; of these there is none"),
+        ("arr+centre", {"held": "act"}, "beside one loss, 'arr' or 'centre'; of these there is arr and centre"),
         ("centre", {"held": "act"}, "held: got 'act', allowed is None: centre loss has its own place"),
         ("arr", {"held": "blocks.*"}, "'arr' cannot enter this SmallNet"),
         ("arr", {"weight": -1.0}, "'arr' cannot enter this SmallNet"),
@@ -328,6 +339,12 @@ def test_a_wrong_model_or_argument_is_refused() -> None:
     model = companion.rethink(SmallNet(), "silu", (2, 4, 4))
     with pytest.raises(ValueError, match="model: got one that was rethought as 'silu'"):
         companion.rethink(model, "relu", (2, 4, 4))
+    with pytest.raises(ValueError, match=r"neurons: got 'dnrt', allowed are aglu, .*; DNRT is 'raa\+arr'"):
+        companion.rethink(SmallNet(), "DNRT", (2, 4, 4), CLASSES)
+    with pytest.raises(
+        ValueError, match=r"the example \(1, 2, 4, 4\) is the shape of one input, a batch of one was put"
+    ):
+        companion.rethink(SmallNet(), "raa", (1, 2, 4, 4))
     with pytest.raises(TypeError, match="neurons: got list, allowed are names"):
         companion.rethink(SmallNet(), ["relu"], (2, 4, 4))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"model: got str, allowed is an nn\.Module, and none that is scripted"):

@@ -164,7 +164,7 @@ class Walk:
 
     def count(self) -> str:
         """FLOPs of one example."""
-        counted = count(self.model, inputs=self.x[:1])
+        counted = count(self.model, self.x[:1])
         assert counted.parameters == sum(p.numel() for p in self.model.parameters())
         flops = f"{counted.flops / 1e6:.0f} M" if counted.flops > 2e6 else f"{counted.flops / 1e3:.0f} k"
         return flops + (f", {len(counted.unknown)} unknown" if counted.unknown else "")

@@ -145,6 +145,8 @@ def trace(model: nn.Module, example: Example | None) -> Network:
     """A copy of a network as a graph in which nothing works in place."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: got {type(model).__name__}, allowed is an nn.Module")
+    if hasattr(model, "_orig_mod"):
+        raise TypeError("model: got what torch.compile has returned, allowed is the network itself; compile afterwards")
     if "forward" in vars(model):
         raise ValueError(
             f"model: got a {type(model).__name__} whose forward was put on the object, allowed is that of its class; "

@@ -164,6 +164,7 @@ class AttachedARR(nn.Module):
                     "that run in each: hold others, or drop none"
                     if by_layer
                     else "allowed is one call after each forward pass in training mode"
+                    + ("" if self.training else "; this network is in evaluation mode, where nothing is held")
                 )
             )
         if torch.is_grad_enabled() and (without := self.responses.without):
@@ -359,16 +360,26 @@ def _widths(
 ) -> tuple[dict[str, int], dict[str, int], dict[str, str]]:
     """How long the responses of these layers are, along which dimension of three they lie, and what is held."""
     outputs: dict[str, Any] = {}
+    calls = Counter[str]()
+
+    def keep(output: Any, name: str) -> None:
+        outputs[name] = output
+        calls[name] += 1
+
     for name in ("", *names):
-        model.get_submodule(name).register_forward_hook(lambda _, __, output, name=name: outputs.update({name: output}))
+        model.get_submodule(name).register_forward_hook(lambda _, __, output, name=name: keep(output, name))
     seen = look(model, example)
+    several = {name: f"the last of {number} outputs" for name, number in calls.items() if number > 1}
     if silent := [name for name in names if name not in outputs]:
         raise ValueError(f"layers: got {silent[0]!r}, which the network does not run")
     for name in names if not callable(response) else ():
         _check_layout(name, model.get_submodule(name), outputs[name], seen)
     dims = {name: seen.gives.get(name, -1) for name in names}
     responses = {name: _response(name, outputs[name], response, dims[name]) for name in names}
-    words = {name: _in_words(outputs[name], response, dims[name]) for name in names}
+    words = {
+        name: ", ".join(filter(None, (several.get(name), _in_words(outputs[name], response, dims[name]))))
+        for name in names
+    }
     arguments = example_of(model, example)
     if (count := _count(outputs[""], arguments, num_classes)) is not None:
         _check_rows(responses, outputs, count)

@@ -154,7 +154,7 @@ def _heads(model: nn.Module, example: Example, classes: int) -> list[tuple[str, 
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and module.out_features == classes:
             module.register_forward_pre_hook(functools.partial(note, name=name))
-    call(model, example_of(model, example))
+    call(model, example_of(model, example), example)
     return found
 
 

@@ -134,5 +134,5 @@ def look(model: nn.Module, example: Example) -> Seen:
         module.register_forward_pre_hook(lambda module, inputs, name=name: enter(name, module, inputs))
         module.register_forward_hook(lambda module, _, out, name=name: leave(name, module, out))
     with _Operators(), _Functions(seen, running):  # type: ignore[no-untyped-call]
-        call(model, example_of(model, example))
+        call(model, example_of(model, example), example)
     return seen

@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 
 def _makers() -> dict[str, type[nn.Module]]:
     """What a name may stand for: torch's activations and those of all rooms that can be made without being told more
-    than the channels."""
+    than the channels; but not GLU, which halves them, nor what is a gate of its own."""
     own = [
         kind
         for room in rooms.modules("layers").values()
@@ -37,7 +37,11 @@ def _makers() -> dict[str, type[nn.Module]]:
         if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == room.__name__
     ]
     known = {**KINDS, **{kind.__name__.lower(): kind for kind in own if not kind.__name__.startswith("_")}}
-    return {name: make for name, make in known.items() if {*_needed(make)} <= {"channels", "dim"}}
+    return {
+        name: make
+        for name, make in known.items()
+        if {*_needed(make)} <= {"channels", "dim"} and not (name == "glu" or name.endswith("attention"))
+    }
 
 
 def _needed(make: Callable[..., Any]) -> list[str]:
@@ -47,8 +51,8 @@ def _needed(make: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.default is p.empty and p.kind not in several]
 
 
-def rule_of(make: Make) -> Rule:
-    """What makes a module, and what it wants to be told, or a clear error."""
+def rule_of(make: Make, *, told: bool = False) -> Rule:
+    """What makes a module, and what it wants to be told, or a clear error; all that it can be, where that is known."""
     if isinstance(make, str):
         known = _makers()
         spelt = {name.replace("_", ""): name for name in known}.get(make.lower().replace("_", ""))
@@ -67,7 +71,7 @@ def rule_of(make: Make) -> Rule:
             "others with defaults; such as lambda channels, dim: RAA(channels, dim=dim)"
         )
     given = inspect.signature(make).parameters.keys() & {"channels", "dim"}
-    wants = tuple(name for name in ("channels", "dim") if name in (given if "channels" in given else needed))
+    wants = tuple(name for name in ("channels", "dim") if name in (given if told or "channels" in given else needed))
     return Rule(make, wants, "old" in needed)
 
 

@@ -98,7 +98,7 @@ def to_units(
     ReLU → Maxout(dim=-1): '1'
     parameters: 26 → 42
     """
-    rule = rule_of(activation)
+    rule = rule_of(activation, told=True)
     before = parameters(model)
     new = replace_activations(model, dict.fromkeys(UNITS, _Slot), example, where=where, inplace=inplace)
     report: Replaced = new.replaced  # type: ignore[assignment]
@@ -282,7 +282,7 @@ def _sources(model: nn.Module, example: Example) -> _Sources:
             module.register_forward_pre_hook(lambda _, x, given, name=name: run.enter(name, x, given), with_kwargs=True)
             module.register_forward_hook(lambda _, __, out, name=name: run.leave(name, out))
     with run:
-        result = call(model, example_of(model, example))
+        result = call(model, example_of(model, example), example)
     for x in tree_leaves(result):
         run.readers[id(x)].append("the result")
     found = _Sources(calls=Counter({name: len(inputs) for name, inputs in run.calls.items()}))

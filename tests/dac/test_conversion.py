@@ -995,6 +995,7 @@ def test_nothing_to_convert_is_an_error() -> None:
     ("call", "words"),
     [
         (lambda model: to_dac("model"), r"model: got str, allowed is an nn\.Module"),
+        (lambda model: to_dac(torch.compile(model)), r"model: got what torch\.compile has returned"),
         (lambda model: to_dac(model, "3"), "example: got '3', allowed are a shape, a tensor"),
         (lambda model: to_multibias(model, 2.5), r"copies: got 2\.5"),
         (lambda model: to_multibias(model, 0), "copies: got 0"),  # before torch warns of weights without elements

@@ -446,6 +446,9 @@ def test_what_cannot_be_asked_for_is_an_error() -> None:
         replace_activations(model, "aglu")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"got 'rely', allowed are threshold, relu, .*, or a class"):
         replace_activations(model, {"rely": AGLU})
+    for halves_or_gates in ("glu", "spatial_attention"):
+        with pytest.raises(ValueError, match=rf"got '{halves_or_gates}', allowed are (?!.*attention)"):
+            replace_activations(nn.Sequential(nn.ReLU()), {"relu": halves_or_gates})
     with pytest.raises(ValueError, match=r"got 'glue', allowed are .*gelu.*aglu.*raa.*, or what makes a module"):
         replace_activations(model, {"relu": "glue"})
     for function in (nn.functional.silu, torch.tanh):

@@ -61,7 +61,7 @@ def test_a_network_of_a_stranger_goes_all_the_way(name: str) -> None:
         assert not [why for why in new.replaced.left.values() if not why.endswith("is called as a function")]
         assert not torch.equal(new(x), before)
         assert torch.equal(restore_activations(new)(x), before)
-    counted = count(model, inputs=x)
+    counted = count(model, x)
     assert counted.unknown == ()
     assert counted.parameters == sum(parameter.numel() for parameter in model.parameters())
     if name != "scales":

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
 
-from companion import MultiArgument, restore_activations, to_units
+from companion import MultiArgument, Quadratic, restore_activations, to_units
 from companion.baselines import GEGLU, Maxout
 from companion.study.models import resnet20, vit_tiny
 
@@ -147,6 +147,19 @@ def test_where_something_else_reads_the_layer_the_reason_is_said_and_nothing_is_
         to_units(model, Maxout, (3,), inplace=True)
     assert [*model.state_dict()] == keys
     assert type(model.act) is nn.ReLU
+
+
+@pytest.mark.parametrize("activation", [MultiArgument, Quadratic, Maxout, GEGLU])
+def test_a_class_is_told_where_the_channels_are(activation: type[nn.Module]) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.Flatten(), nn.Linear(5 * 5 * 6, 7), nn.ReLU()
+    )
+    new = to_units(model, activation, (3, 9, 10))
+    assert [getattr(module, "dim", None) for module in new if isinstance(module, activation)] == [1, -1]
+    assert [x.shape for x in (new[:2](torch.randn(2, 3, 9, 10)), new(torch.randn(2, 3, 9, 10)))] == [
+        (2, 4, 7, 8),
+        (2, 7),
+    ]
 
 
 def test_a_tied_weight_is_not_widened() -> None:

@@ -202,7 +202,7 @@ def _measure(job: Job) -> list[Row]:
     # Else GELU's graph would be taken for that of GELU with ARR, which differs in its hooks alone.
     with torch._dynamo.config.patch(skip_nnmodule_hook_guards=False):
         taken = [(_milliseconds(reference), _milliseconds(own)) for _ in range(settings["repeats"])]
-    cost = count(own.model, inputs=own.inputs[:1])
+    cost = count(own.model, own.inputs[:1])
     return [
         {
             "ms": statistics.median(own for _, own in taken),

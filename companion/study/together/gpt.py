@@ -302,7 +302,7 @@ def measure(job: Job, build: Build = build) -> list[Row]:
     validation, test = curve.bits["validation"], curve.bits["test"]
     best = min(range(len(validation)), key=validation.__getitem__)
     # one piece, and so many characters in it
-    cost = count(curve.model, inputs=curve.parts["test"].inputs[:1])
+    cost = count(curve.model, curve.parts["test"].inputs[:1])
     return [
         {
             "bits": test[best],
