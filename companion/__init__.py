@@ -36,8 +36,8 @@ activation norm, extra_linear; and the loss centre. Several go together with "+"
 learning rate, no neuron of the five papers is first everywhere. In three of them nobody is clearly ahead of GELU; in a
 transformer for images ReLU with one paper's loss (ARR) is first, in one for text SwiGLU, which is of none of the five.
 
-*What it costs.* ``python -m companion count MODEL`` counts parameters and FLOPs, before and after; `count` does it for
-a network at hand. Everything runs in plain PyTorch, and with the extra ``gpu`` on NVIDIA's GPUs in CUDA kernels;
+*What it costs.* ``python -m companion count MODEL`` counts parameters and FLOPs; `count` does it for a network at
+hand. Everything runs in plain PyTorch, and with the extra ``gpu`` on NVIDIA's GPUs in CUDA kernels;
 `backend` chooses. ``python -m companion doctor`` says what is installed here, what works, and what is proved.
 
 *Further.* `replace_activations`, `to_units`, `to_dac`, `to_multibias` and `attach_arr` do each what `rethink` does with

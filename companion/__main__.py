@@ -3,7 +3,7 @@
 doctor
     What is installed, what works, what is proved, and what mends the rest.
 count MODEL
-    Parameters and FLOPs of a network of torchvision or timm, or of your own, before and after what is done to it.
+    Parameters and FLOPs of a network of torchvision or timm, or of your own, as it is or after what is done to it.
 bench NAME ...
     Time and memory of an operator beside what people would otherwise use.
 experiments ...

@@ -15,6 +15,7 @@ from companion.neurons.declaration import Acts
 from companion.operators import as_int
 from companion.rehearsal import Example, example_of, like_of
 from companion.surgery.places import copy_of
+from companion.surgery.replacements import Replaced
 from companion.surgery.report import parameters, put_report, refuse_taken
 
 __all__ = ["Entered", "Rethought", "extra_loss", "rethink", "undo"]
@@ -277,7 +278,7 @@ def undo(model: nn.Module) -> nn.Module:
 
 def _is_restored(entered: Entered) -> bool:
     """Whether `restore_activations` was there before."""
-    return entered._replaced is not None and not entered._replaced._undo
+    return isinstance(entered._replaced, Replaced) and not entered._replaced._undo
 
 
 def extra_loss(model: nn.Module, target: Tensor) -> Tensor:

@@ -265,10 +265,18 @@ def last(x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("neurons", "options", "words"),
     [
-        ("relu", {"response": "mean"}, "response: got 'mean', allowed beside one loss, 'arr' or 'centre'; of these there is none"),
+        (
+            "relu",
+            {"response": "mean"},
+            "response: got 'mean', allowed beside one loss, 'arr' or 'centre'; of these there is none",
+        ),
         ("centre", {"response": "mean"}, "response: got 'mean', allowed is None: centre loss takes what its layer"),
         ("arr", {"response": "first"}, "'arr' cannot enter this SmallNet; response: got 'first', allowed are 'auto'"),
-        ("relu", {"weight": 2.0}, "held, weight: got None and 2.0, allowed beside one loss, 'arr' or 'centre'; of these there is none"),
+        (
+            "relu",
+            {"weight": 2.0},
+            "held, weight: got None and 2.0, allowed beside one loss, 'arr' or 'centre'; of these there is none",
+        ),
         ("arr+centre", {"held": "act"}, "beside one loss, 'arr' or 'centre'; of these there is arr and centre"),
         ("centre", {"held": "act"}, "held: got 'act', allowed is None: centre loss has its own place"),
         ("arr", {"held": "blocks.*"}, "'arr' cannot enter this SmallNet"),

@@ -27,7 +27,7 @@ from companion.surgery.places import (
     put_function,
 )
 from companion.surgery.report import alike, parameters, refuse_taken
-from companion.surgery.rules import Key, Make, Rule, Rules, called_kind
+from companion.surgery.rules import Key, Make, Rule, Rules, Where, called_kind
 
 __all__ = ["Replaced", "replace_activations", "restore_activations"]
 
@@ -70,7 +70,7 @@ def replace_activations(
     replacements: Mapping[Key, Make],
     example: Example | None = None,
     *,
-    where: str | Callable[[str, nn.Module], bool] = "*",
+    where: Where = "*",
     strict: bool = False,
     inplace: bool = False,
 ) -> nn.Module:
@@ -94,8 +94,9 @@ def replace_activations(
         on tensors of these shapes that hold no numbers. Only ``channels`` needs it; with it, the report knows all of
         torch's functions that are called, ``clamp`` at 0 and those in scripted functions among them; but not what is
         written as arithmetic, such as ``x * (x > 0)``.
-    where : str or callable, optional
-        Which modules may be replaced: a pattern of names, such as ``"layer4.*"``, or a function of a name and a module.
+    where : str, sequence of str or callable, optional
+        Which modules may be replaced: a pattern of names, such as ``"layer4.*"``, or several, or a function of a name
+        and a module.
     strict : bool
         Replace only modules that are of exactly the class.
     inplace : bool

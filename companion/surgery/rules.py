@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -13,10 +13,11 @@ from companion import rooms
 from companion.activations import FUNCTIONS, KINDS, MODULES, is_softmax, kind_of, named
 from companion.surgery.functions import Called
 
-__all__ = ["Key", "Make", "Rule", "Rules", "called_kind", "rule_of"]
+__all__ = ["Key", "Make", "Rule", "Rules", "Where", "called_kind", "rule_of"]
 
 Key = type[nn.Module] | str
 Make = Callable[..., nn.Module] | str
+Where = str | Sequence[str] | Callable[[str, nn.Module], bool]
 
 
 class Rule(NamedTuple):
@@ -78,9 +79,9 @@ def rule_of(make: Make, *, told: bool = False) -> Rule:
 class Rules:
     """Which module is replaced, and by what."""
 
-    def __init__(
-        self, replacements: Mapping[Key, Make], where: str | Callable[[str, nn.Module], bool], strict: bool
-    ) -> None:
+    def __init__(self, replacements: Mapping[Key, Make], where: Where, strict: bool) -> None:
+        if not (callable(where) or (isinstance(where, Sequence) and all(isinstance(each, str) for each in where))):
+            raise TypeError(f"where: got {where!r}, allowed are a pattern of names, several, or a function")
         self.where, self.strict = where, strict
         #: By the name of a module that stands for further calls of another, the name of that.
         self.calls_of: dict[str, str] = {}
@@ -114,9 +115,10 @@ class Rules:
 
     def _is_where(self, name: str, module: nn.Module) -> bool:
         name = self.calls_of.get(name, name)
-        if isinstance(self.where, str):
-            return fnmatch.fnmatchcase(name, self.where)
-        return self.where(name, module)
+        if callable(self.where):
+            return self.where(name, module)
+        patterns = [self.where] if isinstance(self.where, str) else self.where
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
     def _by_kind(self, module: nn.Module) -> Rule | None:
         if self.strict:

@@ -21,7 +21,7 @@ from companion.surgery.functions import call_modules
 from companion.surgery.places import hand_over_hooks, holds, put, put_class
 from companion.surgery.replacements import Replaced, replace_activations, restore_activations
 from companion.surgery.report import alike, parameters
-from companion.surgery.rules import Make, rule_of
+from companion.surgery.rules import Make, Where, rule_of
 
 __all__ = ["to_units"]
 
@@ -31,7 +31,7 @@ def to_units(
     activation: Make,
     example: Example,
     *,
-    where: str | Callable[[str, nn.Module], bool] = "*",
+    where: Where = "*",
     inplace: bool = False,
 ) -> nn.Module:
     r"""Replace the activations of a network's units by one of several arguments; the layers before it are widened.
@@ -53,7 +53,7 @@ def to_units(
     example : Tensor, sequence of int, tuple or mapping
         An input, the shape of one example without the batch, or all arguments. The network runs on tensors of these
         shapes that hold no numbers, which shows who reads what.
-    where : str or callable, optional
+    where : str, sequence of str or callable, optional
         Which activations are meant, as in `companion.replace_activations`. Always those of
         `companion.activations.UNITS`: ReLU, GELU, SiLU and their relatives.
     inplace : bool

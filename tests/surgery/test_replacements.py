@@ -420,7 +420,7 @@ def test_strictly_only_the_class_itself_is_meant() -> None:
 
 def test_a_pattern_or_a_function_says_where() -> None:
     model = torchvision.models.resnet18()
-    wheres = ("layer[34].*", lambda name, module: name.startswith(("layer3", "layer4")))
+    wheres = ("layer[34].*", ["layer3.*", "layer4.*"], lambda name, module: name.startswith(("layer3", "layer4")))
     for where in wheres:
         converted = replace_activations(model, {"relu": "aglu"}, where=where)
         assert kinds(converted, AGLU) == ["layer3.0.relu", "layer3.1.relu", "layer4.0.relu", "layer4.1.relu"]
@@ -446,6 +446,8 @@ def test_what_cannot_be_asked_for_is_an_error() -> None:
         replace_activations(model, "aglu")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"got 'rely', allowed are threshold, relu, .*, or a class"):
         replace_activations(model, {"rely": AGLU})
+    with pytest.raises(TypeError, match="where: got 3, allowed are a pattern of names, several, or a function"):
+        replace_activations(nn.Sequential(nn.ReLU()), {"relu": "aglu"}, where=3)
     for halves_or_gates in ("glu", "spatial_attention"):
         with pytest.raises(ValueError, match=rf"got '{halves_or_gates}', allowed are (?!.*attention)"):
             replace_activations(nn.Sequential(nn.ReLU()), {"relu": halves_or_gates})
