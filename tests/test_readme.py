@@ -144,9 +144,13 @@ def test_the_speed_is_measured() -> None:
     assert all(theirs < ours for ours, theirs in (took("bench-apa", size) for size in sizes))
 
 
-@says("The recipes are one page of the book, `book/appendix/recipes.ipynb`; whole programs are in `examples/`.")
+@says(
+    "The recipes are one page of the book, `book/appendix/recipes.ipynb`; which neuron gains what, and where, is "
+    "another, `book/together/which-neuron.ipynb`; whole programs are in `examples/`."
+)
 def test_recipes_and_programs_are_there() -> None:
-    assert (ROOT / "book" / "appendix" / "recipes.ipynb").is_file()
+    for page in ("appendix/recipes.ipynb", "together/which-neuron.ipynb"):
+        assert (ROOT / "book" / page).is_file()
     assert list((ROOT / "examples").glob("*.py"))
 
 
