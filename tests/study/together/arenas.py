@@ -14,9 +14,9 @@ from companion.study.experiments import get
 from companion.study.together.neurons import loss_of
 
 
-def assert_equal_size(own: nn.Module, base: nn.Module, shape: Any = None, inputs: Tensor | None = None) -> None:
+def assert_equal_size(own: nn.Module, base: nn.Module, example: Any) -> None:
     """Two networks have as many parameters, within one per cent, and `count` knows all of one."""
-    counted, other = (count(model, shape, inputs=inputs) for model in (own, base))
+    counted, other = (count(model, example) for model in (own, base))
     assert abs(counted.parameters - other.parameters) <= 0.01 * other.parameters
     assert counted.unknown == ()
 

@@ -61,7 +61,7 @@ def test_layeract_is_per_character():
 
 @together("name", NEURONS)
 def test_every_network_has_as_many_parameters_as_gelus(name):
-    assert_equal_size(network(name), network("gelu"), inputs=torch.zeros(1, 12, dtype=torch.int64))
+    assert_equal_size(network(name), network("gelu"), torch.zeros(1, 12, dtype=torch.int64))
 
 
 @together("name", NEURONS)
