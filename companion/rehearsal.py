@@ -90,7 +90,7 @@ def example_of(model: nn.Module, example: Example) -> tuple[tuple[Any, ...], dic
         return (), _cloned(dict(example))
     if not isinstance(example, Sequence) or isinstance(example, str):
         raise TypeError(f"example: got {example!r}, allowed are a shape, a tensor, a tuple or a mapping of arguments")
-    if not all(map(_is_size, example)):
+    if not _is_shape(example):
         return tuple(_cloned(list(example))), {}
     like = like_of(model)
     return (torch.zeros(1, *example, dtype=like.dtype, device=like.device),), {}
@@ -101,8 +101,9 @@ def like_of(model: nn.Module) -> Tensor:
     return next((x for x in (*model.parameters(), *model.buffers()) if x.is_floating_point()), torch.empty(0))
 
 
-def _is_size(size: Any) -> bool:
-    return isinstance(size, int)
+def _is_shape(example: Any) -> bool:
+    """Whether an example is sizes and not arguments."""
+    return isinstance(example, Sequence) and all(isinstance(size, int) for size in example)
 
 
 def _cloned(arguments: Any) -> Any:
@@ -127,11 +128,10 @@ def call(model: nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]], ex
             raise
         name, module, given = running[-1]
         shapes = ", ".join(str(tuple(x.shape)) if isinstance(x, Tensor) else type(x).__name__ for x in given)
-        shape = isinstance(example, Sequence) and not isinstance(example, str) and all(map(_is_size, example))
         told = (
             f"; the example {tuple(example)} is the shape of one input, a batch of one was put before it, and numbers "
             "of tokens are given as a tensor"
-            if shape and example
+            if _is_shape(example)
             else ""
         )
         where = f"module {name!r}, a {type(module).__name__}," if name else f"the {type(module).__name__}"

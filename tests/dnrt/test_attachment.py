@@ -259,6 +259,21 @@ def test_one_inside_another_is_neither_listened_to_nor_detached_with_it() -> Non
     assert inner.arr.loss(target).isfinite()
 
 
+def test_of_a_layer_that_runs_twice_the_last_output_is_held_and_the_attachment_says_so() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.act = nn.Conv2d(2, 4, 1), nn.Conv2d(4, 5, 1), nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            """Maps of four channels are activated, then of five."""
+            return self.act(self.second(self.act(self.first(x))))
+
+    arr = attach_arr(Twice(), "act", 3, (2, 6, 7))
+    assert arr.widths == {"act": 5}
+    assert "the last of 2 outputs, mean over 6 × 7 places: act" in repr(arr)
+
+
 def test_a_wrong_target_takes_nothing_away() -> None:
     model, (x, target) = network(), data()
     arr = attach_arr(model, "1", 3, (8,))
