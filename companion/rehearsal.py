@@ -6,7 +6,7 @@ import contextlib
 import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -101,7 +101,7 @@ def like_of(model: nn.Module) -> Tensor:
     return next((x for x in (*model.parameters(), *model.buffers()) if x.is_floating_point()), torch.empty(0))
 
 
-def _is_shape(example: Any) -> bool:
+def _is_shape(example: Any) -> TypeGuard[Sequence[int]]:
     """Whether an example is sizes and not arguments."""
     return isinstance(example, Sequence) and all(isinstance(size, int) for size in example)
 

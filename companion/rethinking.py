@@ -374,7 +374,7 @@ def _why_not(neurons: Sequence[Neuron], num_classes: int | None) -> str:
 def _report(model: nn.Module, neuron: Neuron) -> str:
     """What a neuron's own report says, without the number of parameters."""
     if neuron.loss is not None:
-        return model.get_submodule(neuron.name).extra_repr().splitlines()[0]
+        return model.get_submodule(neuron.name).extra_repr()
     said = vars(model)["replaced" if neuron.leave is not None else "converted"]
     return "\n".join(line for line in str(said).splitlines() if not line.startswith("parameters: "))
 

@@ -246,7 +246,7 @@ def test_a_loss_holds_what_it_is_told_and_counts_as_much_as_it_is_told() -> None
     assert companion.rethink(SmallNet(), "centre", (2, 4, 4), CLASSES, weight=0.5).centre.weight == 0.5
 
 
-def test_a_response_that_is_told_is_held_and_the_attachment_says_which() -> None:
+def test_a_response_that_is_told_is_held_and_the_reports_say_which() -> None:
     model, x = vit()
     for response, words in (
         (None, "class token, of 5 tokens: blocks.0, blocks.1"),
@@ -255,7 +255,7 @@ def test_a_response_that_is_told_is_held_and_the_attachment_says_which() -> None
     ):
         new = companion.rethink(model, "arr", x, CLASSES, held="blocks.*", response=response)
         assert words in repr(new.arr)
-        assert words not in str(new.rethought)
+        assert words in str(new.rethought)
 
 
 def last(x: Tensor) -> Tensor:
@@ -302,6 +302,8 @@ def test_the_report_says_what_stands_where_and_what_it_costs() -> None:
         "  stays, no replacement of Sigmoid is given: gate",
         "ARR (arr)",
         "  weight=1.0, layers=['act', 'dense_act', 'relu']",
+        "  mean over 4 × 4 places: act",
+        "  mean over 2 × 2 places: relu",
         f"parameters: {before:,} → {after:,}",
         "loss: add extra_loss(model, target)",
     ]
