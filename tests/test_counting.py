@@ -25,6 +25,7 @@ from companion import (
     count,
     counting,
     replace_activations,
+    rooms,
     to_dac,
     to_multibias,
 )
@@ -454,7 +455,8 @@ class Inherited(Cumulated):
 
 @pytest.fixture
 def declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test declares is forgotten after it."""
+    """What a test declares is forgotten after it; what mechanisms declare, as `count` first imports it, is not."""
+    rooms.modules("costs")
     monkeypatch.setattr(counting, "_COSTS", dict(counting._COSTS))
 
 
