@@ -274,6 +274,16 @@ EXPERIMENT = Experiment(
         "full": _FULL,
         # GELU at the rates that others chose: how much of what they have under noise is the rate's?
         "rates": {**_LAPTOP, "learning_rates": [1e-2, 3e-2, 1e-1], "tuning_seeds": [], "competitors": ["gelu"]},
+        # and what they have at GELU's
+        "same-rate": {
+            **_LAPTOP,
+            "learning_rates": [1e-2],
+            "tuning_seeds": [],
+            "competitors": [
+                *("silu", "mish", "prelu", "la_silu", "la_hardsilu", "arr", "multibias", "glu"),
+                *("one_argument", "two_arguments"),
+            ],
+        },
     },
     cases=cases,
     validate=partial(validation_accuracy, fit),

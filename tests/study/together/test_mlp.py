@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from companion import RAA, DACLinear, LASiLU, MultiArgument, MultiBias
+from companion.study import results
 from companion.study.experiments import Job, get
 from companion.study.together import mlp, neurons
 from companion.study.together.mlp import LAYERS, NEURONS, build
@@ -133,7 +134,14 @@ def test_the_presets_differ_in_size_alone():
     found = differing("together-mlp")
     assert found["pilot"] == {"seeds", "competitors"}
     assert found["full"] == {"train_size", "precision", "compiled", "device"}
-    assert found["rates"] == {"learning_rates", "tuning_seeds", "competitors"}
+    assert found["rates"] == found["same-rate"] == {"learning_rates", "tuning_seeds", "competitors"}
+
+
+def test_who_chose_another_rate_than_gelu_is_run_at_gelus():
+    rates = {each["neuron"]: each["learning_rate"] for each in results.load("together-mlp")["chosen"]}
+    settings = get("together-mlp").presets["same-rate"]
+    assert settings["learning_rates"] == [rates["gelu"]]
+    assert settings["competitors"] == [name for name, rate in rates.items() if rate != rates["gelu"]]
 
 
 # Every kind of entrance: as it is, with a parameter, by hooks, by another graph, with a shared function.
