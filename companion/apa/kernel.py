@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from companion.apa.reference import Parameter
 from companion.cuda.launch import Kernels
-from companion.cuda.rows import THREADS, Layout, layout_of, layout_plan, round_up
+from companion.cuda.rows import THREADS, Layout, across, layout_of, layout_plan, round_up
 from companion.cuda.scalars import float32, int32, int64
 from companion.operators import KERNEL_DTYPES, Operator
 
@@ -100,12 +99,14 @@ def _launch(
     if layout.kind == "row":
         arguments: list[Any] = [*tensors, *parameters, *plan.sizes]
         grid: tuple[int, ...] = (plan.blocks,)
+        threads = THREADS
     else:
         pack = 16 // z.element_size()
         packed = layout.channels % pack == 0 and all(x.data_ptr() % 16 == 0 for x in (z, *others))
         arguments = [*tensors, *parameters, *plan.sizes, int32(packed)]
-        grid = (math.ceil(plan.blocks / pack) if packed else plan.blocks, plan.chunks)
-    KERNELS.launch(name, grid, (THREADS,), arguments, z.device, simulated)
+        blocks, threads = across(layout.channels, pack if packed else 1)
+        grid = (blocks, plan.chunks)
+    KERNELS.launch(name, grid, (threads,), arguments, z.device, simulated)
 
 
 def _array_or_number(parameter: Parameter, channels: int) -> tuple[Tensor | None, np.float32]:

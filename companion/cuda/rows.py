@@ -113,7 +113,7 @@ class LayoutPlan(NamedTuple):
 
     chunk: int  # elements (row) or rows (column) per chunk
     chunks: int  # per row (row) or in all (column)
-    blocks: int  # along the grid's x; in the column layout for one channel a thread
+    blocks: int  # along the grid's x (row); in the column layout see `across`
     sizes: tuple[np.int64, ...]
 
 
@@ -130,8 +130,18 @@ def layout_plan(layout: Layout) -> LayoutPlan:
         chunk = max(ROWS_PER_CHUNK, math.ceil(rows / MOST_ROW_CHUNKS))
         chunks = math.ceil(rows / chunk)
         sizes = (rows, channels, chunk)
-        blocks = math.ceil(channels / THREADS)
+        blocks, _ = across(channels)
     return LayoutPlan(chunk, chunks, blocks, tuple(int64(size) for size in sizes))
+
+
+def across(channels: int, width: int = 1) -> tuple[int, int]:
+    """The blocks along the grid's x, and their threads, of the column layout, where a thread takes ``width`` channels.
+
+    A warp more than there is work for would do nothing, and hold its place until the block has walked down its rows.
+    """
+    threads = math.ceil(channels / width)
+    block = min(THREADS, round_up(threads, 32))
+    return math.ceil(threads / block), block
 
 
 def layout_of(z: Tensor, *parameters: float | Tensor) -> Layout:

@@ -17,22 +17,33 @@ __all__ = ["computed_by", "held", "share_of"]
 def computed_by(x: Tensor, mean: Tensor, seen: Tensor) -> str:
     """Who computes the loss of responses: "torch", "kernel" or "simulator".
 
-    Where a compiler, a function transform or forward mode looks, and for a state that lies scattered in memory, it is
-    plain torch.
+    Where a compiler, a function transform or forward mode looks, and for a state that lies scattered in memory or is of
+    another dtype than the kernels take, such as one that was loaded with ``assign``, it is plain torch.
     """
-    if transformed() or has_tangent(x) or not (mean.is_contiguous() and seen.is_contiguous()):
+    fits = mean.dtype == torch.float32 and seen.dtype == torch.bool and mean.is_contiguous() and seen.is_contiguous()
+    if transformed() or has_tangent(x) or not fits:
         return "torch"
     return choose(x, kernel.ARR_OPERATOR)
 
 
-@functools.lru_cache(maxsize=64)
 def share_of(widths: tuple[int, ...], device: torch.device) -> Tensor | None:
-    """The weight of each element where layers of these widths lie side by side and count alike, 1/(J d_j); None where
-    all elements weigh the same."""
+    """The weight of each element where layers of these widths lie side by side and count alike, 1/(J d_j), in float32;
+    None where all elements weigh the same."""
     if len(set(widths)) == 1:
         return None
-    weights = torch.tensor([1 / (len(widths) * width) for width in widths])
-    return weights.repeat_interleave(torch.tensor(widths)).to(device)
+    # what is made while a graph is captured belongs to the graph
+    make = _share if device.type == "cuda" and torch.cuda.is_current_stream_capturing() else _kept_share
+    return make(widths, device)
+
+
+def _share(widths: tuple[int, ...], device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.cat(
+            [torch.full((width,), 1 / (len(widths) * width), dtype=torch.float32, device=device) for width in widths]
+        )
+
+
+_kept_share = functools.lru_cache(maxsize=64)(_share)
 
 
 def held(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from companion.cuda.launch import Kernels
-from companion.cuda.rows import LONG_THREADS, THREADS, Layout, RowPlan, aligned, layout_plan, round_up, row_plan
+from companion.cuda.rows import LONG_THREADS, THREADS, Layout, RowPlan, across, aligned, layout_plan, round_up, row_plan
 from companion.cuda.scalars import float32, float64, int32, int64
 from companion.operators import KERNEL_DTYPES, Operator
 
@@ -123,9 +123,10 @@ def _columns(x: Tensor, slopes: Tensor, simulated: bool) -> tuple[Tensor, Tensor
     plan, pack = layout_plan(Layout("column", outer, 1, length)), 16 // x.element_size()
     packed = length % pack == 0
     partial = torch.empty(plan.chunks, length + 1, dtype=torch.float32, device=x.device)
-    grid = (math.ceil(plan.blocks / pack) if packed else plan.blocks, plan.chunks)
+    blocks, threads = across(length, pack if packed else 1)
     arguments = [x, slopes, partial, *plan.sizes, int32(packed)]
-    KERNELS.launch(f"raa_columns_{KERNEL_DTYPES[x.dtype]}", grid, (THREADS,), arguments, x.device, simulated)
+    grid = (blocks, plan.chunks)
+    KERNELS.launch(f"raa_columns_{KERNEL_DTYPES[x.dtype]}", grid, (threads,), arguments, x.device, simulated)
     return _reduce(partial, simulated)
 
 

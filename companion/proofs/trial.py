@@ -15,10 +15,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from companion.cuda.build import CompileError
 from companion.cuda.launch import Kernels
 from companion.files import write_atomically
 from companion.operators import Operator, backend, operators
 from companion.proofs.verdicts import SIMULATOR, one_line
+from companion.simulator.errors import SimulatorError
+
+#: What the driver calls a fault of a kernel. Anything else, such as a CuPy that cannot be imported or a memory that is
+#: broken, may be mended, and says nothing about the kernels.
+_FAULTS = re.compile(
+    "illegal|misaligned|assert|launch|too many resources|invalid|symbol|no (binary|kernel image)", re.I
+)
 
 #: How many times further than the tests allow a result may lie from the exact one.
 SLACK = 4.0
@@ -40,7 +48,7 @@ def main(exercise: str, name: str, place: str, report: str) -> None:
     """Run an exercise and write what is wrong, and whether that is the kernels' fault, to the file ``report``."""
     of_exercise = exercise_of(exercise)
     (operator,) = (operator for operator in operators() if operator.name == name)
-    lasting = False  # a GPU that is full or somebody else's now says nothing about the kernels
+    lasting = False  # nor does a GPU that is full or somebody else's now
     try:
         torch.empty(2**26, dtype=torch.uint8, device="cpu" if place == SIMULATOR else place)
         lasting = True
@@ -53,6 +61,8 @@ def main(exercise: str, name: str, place: str, report: str) -> None:
             fault, lasting = f"the GPU has no room for the proof now ({one_line(str(error))}).", False
         else:
             fault = f"{type(error).__name__}: {one_line(str(error))}."
+            of_kernels = isinstance(error, CompileError | SimulatorError) or _FAULTS.search(str(error))
+            lasting = lasting and bool(of_kernels)
     write_atomically(Path(report), json.dumps([fault, lasting]).encode())
 
 

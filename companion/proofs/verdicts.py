@@ -85,6 +85,8 @@ def known(operator: Operator, place: str, warn: bool = False) -> Verdict:
         return found
     if place != SIMULATOR and not torch.cuda.is_available():
         return Verdict(False, "there is no GPU.")  # a tensor of which only the device is pretended
+    if place != SIMULATOR and not operator.names(capability(place)):
+        return Verdict(False, "no kernel is made for a GPU as old as this.")
     if place != SIMULATOR and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
             f"{operator.name}: its kernels are not proved on this GPU yet, and that is not possible while a CUDA graph "
@@ -98,6 +100,12 @@ def known(operator: Operator, place: str, warn: bool = False) -> Verdict:
             if warn and not found.holds:
                 warnings.warn(_warning(operator, place, found), RuntimeWarning, stacklevel=2)
     return found
+
+
+def capability(place: str) -> int:
+    """The compute capability of a GPU, times ten."""
+    major, minor = torch.cuda.get_device_capability(torch.device(place))
+    return 10 * major + minor
 
 
 def place_of(device: torch.device) -> str:
@@ -148,7 +156,6 @@ def warmup(device: torch.device | str = "cuda") -> None:
         raise RuntimeError("warmup: there is no GPU here that torch can use")
     launch.cupy()
     place = place_of(torch.device(device))
-    major, minor = torch.cuda.get_device_capability(torch.device(place))
     refused = {
         kernels
         for operator in operators()
@@ -156,7 +163,7 @@ def warmup(device: torch.device | str = "cuda") -> None:
         for kernels in operator.kernels
     }
     for kernels in launch.all_kernels():
-        if kernels not in refused and kernels.lowest <= 10 * major + minor:
+        if kernels not in refused and kernels.lowest <= capability(place):
             kernels.load(torch.device(place).index)
 
 
@@ -174,11 +181,9 @@ def identity(operator: Operator, place: str) -> dict[str, Any]:
     if place == SIMULATOR:
         texts = [kernels.source.read_text() for kernels in operator.kernels]
         return {"operator": operator.name, "sources": hashlib.sha256("\0".join(texts).encode()).hexdigest()}
-    device = torch.device(place)
-    major, minor = torch.cuda.get_device_capability(device)
     return {
         "operator": operator.name,
-        "cubins": [build.cubin_key(kernels.source, 10 * major + minor) for kernels in operator.kernels],
+        "cubins": [build.cubin_key(kernels.source, capability(place)) for kernels in operator.kernels],
         "gpu": gpu_name(place),
         "driver": driver(),
         "cupy": _version("cupy"),

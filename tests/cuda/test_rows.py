@@ -14,7 +14,7 @@ from torch import Tensor
 from companion import simulator
 from companion.cuda import build
 from companion.cuda import rows as plans
-from companion.cuda.rows import THREADS, WARPS, Layout, layout_of, layout_plan, row_plan
+from companion.cuda.rows import THREADS, WARPS, Layout, across, layout_of, layout_plan, row_plan
 from tests.cases import together
 
 needs_simulator = pytest.mark.skipif(not simulator.available(), reason=str(simulator.why_not()))
@@ -125,8 +125,18 @@ def test_chunks_cover_a_run_once_and_a_grid_is_launchable(layout: Layout) -> Non
         assert plan.chunk % 32 == 0
     else:
         assert plan.chunks < 2**16
-        assert (plan.blocks - 1) * THREADS < layout.channels <= plan.blocks * THREADS
+        assert plan.blocks == across(layout.channels)[0]
     assert all(size.dtype == np.int64 for size in plan.sizes)
+
+
+@together("channels", [1, 7, 32, 33, 64, 256, 257, 4096, 2**20 + 1])
+def test_a_block_has_no_warp_without_a_channel(channels: int) -> None:
+    for width in (1, 4, 8):
+        blocks, threads = across(channels, width)
+        assert threads % 32 == 0
+        assert threads <= THREADS
+        assert (blocks - 1) * threads * width < channels <= blocks * threads * width
+        assert blocks > 1 or (threads - 32) * width < channels
 
 
 # --- in 64 bits ---

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import companion
 from companion import ARR, simulator
+from companion.dnrt.held import share_of
 from companion.dnrt.kernel import ARR_KERNELS
 from companion.dnrt.proof import inputs
 from tests.cases import together
@@ -150,6 +151,33 @@ def test_tensors_may_begin_anywhere_lie_scattered_and_targets_be_short() -> None
     scattered = ARR(CLASSES, DIM)
     scattered.mean = scattered.mean.T.contiguous().T  # plain torch computes
     assert_right(scattered, x, target)
+
+
+@needs_simulator
+def test_means_of_another_dtype_are_no_kernels_business() -> None:
+    x, target = batch(9)
+    found = []
+    for backend in ("torch", "simulator"):
+        arr = ARR(CLASSES, DIM)
+        state = arr.state_dict()
+        arr.load_state_dict(state | {"mean": state["mean"].bfloat16()}, assign=True)
+        assert arr.mean.dtype == torch.bfloat16
+        with companion.backend(backend):
+            found.append((arr.loss(x, target), arr.mean))
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_the_weights_of_layers_are_float32_whatever_is_usual(dtype: torch.dtype) -> None:
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.inference_mode():
+            share = share_of((3, 5, 2), torch.device("cpu"))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert share is not None
+    assert not share.is_inference()
+    torch.testing.assert_close(share, torch.tensor([1 / 9] * 3 + [1 / 15] * 5 + [1 / 6] * 2), rtol=0, atol=0)
 
 
 @needs_simulator

@@ -241,6 +241,8 @@ def test_what_is_installed_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) ->
     [
         (torch.cuda.OutOfMemoryError("full"), ["the GPU has no room for the proof now (full).", False]),
         (RuntimeError("illegal\naddress"), ["RuntimeError: illegal address.", True]),
+        (RuntimeError("needs CuPy"), ["RuntimeError: needs CuPy.", False]),
+        (RuntimeError("uncorrectable ECC error"), ["RuntimeError: uncorrectable ECC error.", False]),
         (
             RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
             ["the GPU has no room for the proof now (CUDA_ERROR_OUT_OF_MEMORY: out of memory).", False],
@@ -280,6 +282,7 @@ def gpu_of_paper(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Paper GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
     monkeypatch.setattr(choice, "_launchable", lambda: True)
     monkeypatch.setattr(verdicts, "prove", lambda *_: Verdict(not said[0], said[0]))
     monkeypatch.setattr(verdicts, "identity", lambda *_: {})
@@ -311,6 +314,13 @@ def test_a_kernel_that_fails_does_not_compute_unless_it_is_asked_by_name(gpu_of_
         assert who() == "torch"
         with companion.backend("kernel"):
             assert who() == "kernel"
+
+
+@pytest.mark.usefixtures("gpu_of_paper")
+def test_on_a_gpu_that_no_kernel_is_made_for_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 0))
+    monkeypatch.setattr(verdicts, "prove", lambda *_: pytest.fail("proved"))
+    assert who() == "torch"
 
 
 @pytest.mark.usefixtures("gpu_of_paper")
