@@ -24,7 +24,7 @@ SOURCE = Path(__file__).with_name("scale.cu")
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> launch.Kernels:
     """The kernels of scale.cu, never loaded before."""
-    monkeypatch.setattr(launch, "_kernels", [])
+    monkeypatch.setattr(launch, "_kernels", list(launch._kernels))
     return launch.Kernels(SOURCE, ["scale"])
 
 
@@ -60,7 +60,7 @@ __global__ void triple_it(const float* x, float* y, int n) {
 @pytest.fixture
 def text_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and no kernels known."""
-    monkeypatch.setattr(launch, "_kernels", [])
+    monkeypatch.setattr(launch, "_kernels", list(launch._kernels))
     monkeypatch.setenv("COMPANION_CACHE", str(tmp_path))
     return tmp_path
 

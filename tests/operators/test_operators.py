@@ -28,6 +28,7 @@ T = TypeVar("T")
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
     assert choice._of_context.get() is None
+    companion.backend("auto")
     yield
     companion.backend("auto")
 

@@ -74,7 +74,7 @@ def test_bounds_are_near_enough_to_notice_one_element_in_a_hundred(monkeypatch: 
 
     monkeypatch.setattr(toy.KERNELS, "launch", launched)
     fault = trial.first_fault(toy.OPERATOR, toy.exercise, SIMULATOR)
-    assert fault.startswith("the exercise did not launch") or "wrong in 1 of 70 places, first at (69,)" in fault
+    assert "wrong in 1 of 70 places, first at (69,)" in fault
 
 
 def test_inputs_are_written_out_exact_in_16_bits_and_away_from_the_kink() -> None:
@@ -199,7 +199,11 @@ def test_a_child_that_is_forked_during_a_proof_need_not_wait_for_it(monkeypatch:
         time.sleep(0.01)
     child = os.fork()
     if child == 0:
-        os._exit(42 if verdicts.known(toy.OPERATOR, SIMULATOR).holds else 1)
+        status = 1
+        try:
+            status = 42 if verdicts.known(toy.OPERATOR, SIMULATOR).holds else 1
+        finally:  # whatever is raised: the child must not go on with other tests
+            os._exit(status)
     try:
         deadline = time.monotonic() + 20
         while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):

@@ -201,7 +201,9 @@ def assert_it_ends_in_a_command(message: str) -> None:
 
 
 def test_processes_may_compile_the_same_source_at_the_same_time(source: Path) -> None:
-    processes = [multiprocessing.get_context("fork").Process(target=load, args=(source,)) for _ in range(3)]
+    processes = [
+        multiprocessing.get_context("fork").Process(target=load, args=(source,), daemon=True) for _ in range(3)
+    ]
     for process in processes:
         process.start()
     for process in processes:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+import companion
 from companion.study import bench, results
+
+
+@pytest.fixture(autouse=True)
+def chosen() -> Iterator[None]:
+    """A benchmark chooses who computes for its process; here no longer than a test."""
+    with companion.backend("auto"):
+        yield
 
 
 @pytest.fixture(params=bench.subjects())

@@ -1,5 +1,7 @@
 import getpass
+import itertools
 import json
+import os
 import platform
 import subprocess
 
@@ -8,6 +10,15 @@ import torch
 
 from companion import rooms
 from companion.study.experiments import experiments, get, provenance
+
+TICKS = itertools.count(1)
+
+
+def write(file, text):
+    """Later by a second than what was written before: the file system's clock may be coarse."""
+    file.write_text(text)
+    os.utime(file, ns=(next(TICKS) * 10**9,) * 2)
+
 
 ROWS = [
     {
@@ -109,7 +120,7 @@ def test_what_an_experiment_imports_counts_and_nothing_else(package, device, cou
     for name in HOUSE:
         before = provenance.code([package / "apa" / "study" / "experiments.py"], device)
         assert provenance.code([package / "apa" / "study" / "experiments.py"], device) == before
-        (package / name).write_text((package / name).read_text() + "\nx = 1\n")
+        write(package / name, (package / name).read_text() + "\nx = 1\n")
         changed = provenance.code([package / "apa" / "study" / "experiments.py"], device) != before
         assert changed == (name in counted), name
 
@@ -142,10 +153,10 @@ SOURCE = '"""A module."""\n\n\ndef f(x):\n    """Double."""\n    return 2 * x  #
 )
 def test_comments_docstrings_and_empty_lines_do_not_count(package, old, new, same):
     file = package / "study" / "training.py"
-    file.write_text(SOURCE)
+    write(file, SOURCE)
     before = provenance.code([file], "cpu")
     assert SOURCE.count(old) == 1
-    file.write_text(SOURCE.replace(old, new))
+    write(file, SOURCE.replace(old, new))
     assert (provenance.code([file], "cpu") == before) == same
 
 

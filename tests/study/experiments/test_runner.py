@@ -98,8 +98,12 @@ def test_the_same_seeds_give_the_same_rows():
 
 def test_threads_are_as_before_after_a_run():
     before = torch.get_num_threads()
-    run(TOY, "smoke")
-    assert torch.get_num_threads() == before
+    torch.set_num_threads(2)
+    try:
+        run(TOY, "smoke")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_every_case_meets_every_rate_with_tuning_seeds_only():
