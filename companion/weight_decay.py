@@ -73,10 +73,14 @@ def parameter_groups(
         raise ValueError(f"weight_decay: got {weight_decay}, allowed is a finite number, at least 0")
     if decay not in ("all", "kernels"):
         raise ValueError(f"decay: got {decay!r}, allowed are 'all' and 'kernels'")
+    if lazy := [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]:
+        raise ValueError(f"model: {lazy[0]} has no shape yet; allowed is a network that has run once")
     exempt: set[nn.Parameter] = set()
     for module in model.modules():
         # its own or its class's: a compiled module would answer for the one inside
         listed = vars(module).get("no_weight_decay", getattr(type(module), "no_weight_decay", ()))
+        if isinstance(listed, property):
+            listed = module.no_weight_decay
         if callable(listed):
             method: Any = module.no_weight_decay
             below = _named(module)

@@ -277,7 +277,7 @@ SHIFT = 20.0
 
 #: ln(1+t) − t/(1+t) = x²(1/2 + x/3 + x²/4 + …) with x = t/(1+t): least-squares cubic on [0, 0.17], relative error 3e-6.
 LEAN_THRESHOLD = 0.17
-_CUBIC_X = tuple(torch.tensor(c) for c in (0.49999854889, 0.33360771826, 0.24208472163))
+_CUBIC_X = tuple(torch.tensor(c, dtype=torch.float32) for c in (0.49999854889, 0.33360771826, 0.24208472163))
 _SLOPE_X = 0.27018573525
 
 #: The mean of ln(1+t) − x from which on its sum may be the difference of two: 1 + t is rounded to 6e-8.
@@ -328,7 +328,7 @@ class Pieces(NamedTuple):
 
     def buffers(self, count: int) -> list[Tensor]:
         """In float32, for the longest chunk."""
-        return [torch.empty(self._longest(), *self.shape[1:]) for _ in range(count)]
+        return [torch.empty(self._longest(), *self.shape[1:], dtype=torch.float32) for _ in range(count)]
 
     def beside(self, chunk: slice, *parameters: Any) -> list[Any]:
         """What of the parameters, or of their gradients, lies beside a chunk."""
@@ -340,7 +340,7 @@ class Pieces(NamedTuple):
         if not isinstance(parameter, Tensor):
             return None
         if not isinstance(sums, Tensor):
-            return torch.tensor(sums).view(parameter.shape)
+            return torch.tensor(sums, dtype=torch.float32).view(parameter.shape)
         per_channel = sums.view(self.spread).sum((0, 2))
         return (per_channel if parameter.numel() > 1 else per_channel.sum()).view(parameter.shape)
 
@@ -359,7 +359,7 @@ class Lean:
         )
         self._holds = LEAN_LAM[0] <= lowest and highest <= LEAN_LAM[1] and LEAN_A / limit < smallest <= largest <= limit
         if self._holds:
-            self._log_lam = lam.log() if isinstance(lam, Tensor) else torch.tensor(math.log(lam))
+            self._log_lam = lam.log() if isinstance(lam, Tensor) else torch.tensor(math.log(lam), dtype=torch.float32)
             self._exponent, self.slope = -0.5 / lam, kappa / lam
 
     def shift(self, x: Tensor) -> float | None:

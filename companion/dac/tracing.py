@@ -21,8 +21,17 @@ from companion.activations import ACTIVATIONS, FUNCTIONS, is_elementwise, is_sof
 from companion.dac.calls import ByMode, Evaluated, answers_built_in, built_in, differences, known, let_choose
 from companion.neurons import of_module
 from companion.rehearsal import Example, example_of
+from companion.surgery import modes
 from companion.surgery.functions import names_in
-from companion.surgery.modes import ANSWERS, PROCESSES, QUESTIONS, TRACING, answered_otherwise
+from companion.surgery.modes import (
+    ANSWERS,
+    PROCESSES,
+    QUESTIONS,
+    TRACING,
+    answered_otherwise,
+    nothing_is_drawn,
+    undisturbed,
+)
 from companion.surgery.places import part, put
 
 __all__ = ["SHAPE", "Network", "free_name", "trace"]
@@ -60,12 +69,26 @@ class _Proxy(_Counted, fx.Proxy):
 class _Tracer(fx.Tracer):
     """torch.fx's tracer, which here can answer questions about shapes and keeps the book's own modules whole."""
 
+    #: What is computed from buffers is computed when the network runs; they keep their names.
+    proxy_buffer_attributes = True
+
     def __init__(self, example_input: Tensor | None = None, fixed: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self.example_input, self.fixed = example_input, fixed or {}
         self.inside: list[nn.Module] = []
         self.values: dict[fx.Node, Any] = {}
         self.computing = False
+        self.modes = self._modes()
+
+    @staticmethod
+    def _modes() -> list[bool]:
+        return [answer() for answer, _ in QUESTIONS.values()]
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        """Refuse what is computed in another mode of torch's than the network was called in: a graph forgets it."""
+        if not self.computing and self._modes() != self.modes:
+            raise ValueError("it computes inside of torch.no_grad, autocast or the like, which a graph forgets")
+        return super().create_node(*args, **kwargs)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a module becomes one node of the graph."""
@@ -119,6 +142,7 @@ class _Tracer(fx.Tracer):
         return iter([operator.getitem(obj, index) for index in range(len(self._value(obj.node)))])
 
     @torch.no_grad()
+    @undisturbed()
     def _value(self, wanted: fx.Node) -> Any:
         """What a node is for the example input."""
         if not self.values:
@@ -185,7 +209,7 @@ def _graph(root: nn.Module, example_input: Tensor | None, fixed: Mapping[str, An
     """What torch.fx makes of a network, or an error that names the module to blame."""
     tracer = _Tracer(example_input, fixed)
     try:
-        with TRACING, _questions_are_answered(root):
+        with TRACING, _questions_are_answered(root), nothing_is_drawn():
             return tracer.trace(root)
     except Exception as error:
         culprit = tracer.inside[-1] if tracer.inside else root
@@ -354,7 +378,11 @@ def _line(error: BaseException) -> str:
     """The line of the network's own code that an error came from."""
     frames = traceback.extract_tb(error.__traceback__)
     library = str(Path(torch.__file__).parent)
-    own = [frame for frame in frames if not frame.filename.startswith((library, __file__))]
+    own = [
+        frame
+        for frame in frames
+        if not frame.filename.startswith((library, __file__, modes.__file__, contextlib.__file__))
+    ]
     return f"; it is the line '{own[-1].line}'" if own and own[-1].line else ""
 
 
@@ -374,6 +402,23 @@ def _drop_questions(graph: fx.Graph) -> None:
     for node in reversed(graph.nodes):
         if not node.users and (node.target in asked or (node.op == "call_method" and node.target in SHAPE)):
             graph.erase_node(node)
+
+
+#: What gives a part of a tensor, or another look at it.
+_NAMES_OF_VIEWS = """
+    getitem view reshape chunk split unbind transpose permute narrow select flatten unflatten unsqueeze squeeze expand
+    getattr
+"""
+_VIEWS = frozenset(_NAMES_OF_VIEWS.split())
+
+
+def _refuse_a_part(node: fx.Node) -> None:
+    """An operation that writes into a buffer, or into a part of a tensor, would write into memory that nobody reads."""
+    into = node.args[0] if node.args else None
+    if not isinstance(into, fx.Node):
+        return
+    if into.op == "get_attr" or getattr(into.target, "__name__", str(into.target)) in _VIEWS:
+        raise ValueError(f"model: {_where(node) or 'its forward'} writes in place into {into}, a buffer or a view")
 
 
 def _leave_no_place(root: nn.Module, graph: fx.Graph, switched: Collection[fx.Node]) -> None:
@@ -402,6 +447,7 @@ def _leave_no_place(root: nn.Module, graph: fx.Graph, switched: Collection[fx.No
             or (node.op in ("call_function", "call_method") and name.endswith("_"))
         )
         if overwrites:
+            _refuse_a_part(node)
             for user in list(node.args[0].users):
                 if order[user] > order[node]:
                     user.replace_input_with(node.args[0], node)

@@ -30,7 +30,7 @@ class _Responses:
 
     def __init__(self) -> None:
         self.by_layer: dict[str, Tensor] = {}
-        #: The network, in a pass with gradients, and the layers that ran without.
+        #: The network, while its pass has had no loss, and the layers that ran without gradients.
         self.model: nn.Module | None = None
         self.without: set[str] = set()
 
@@ -52,7 +52,7 @@ class _Beginning:
 
     def __call__(self, model: nn.Module, args: Any) -> None:
         if self.attached.training and not in_backward():
-            self.attached.responses.begin(model if torch.is_grad_enabled() else None)
+            self.attached.responses.begin(model)
 
 
 class _Listener:
@@ -130,8 +130,8 @@ class AttachedARR(nn.Module):
         self.widths, self.arr, self.weight, self.response, self.held = widths, arr, weight, response, held
         self.responses = _Responses()
 
-    def forward(self, x: Any) -> Any:
-        """Give back the argument."""
+    def forward(self, x: Any, *others: Any, **named: Any) -> Any:
+        """Give back the first argument."""
         return x
 
     def loss(self, target: Tensor) -> Tensor:
@@ -169,9 +169,9 @@ class AttachedARR(nn.Module):
             )
         if torch.is_grad_enabled() and (without := self.responses.without):
             raise RuntimeError(
-                f"loss: got a response of {min(without)!r} without a gradient, in a pass with gradients: it would "
-                "train nothing; allowed are checkpoints with use_reentrant=False, and to hold no layer that runs in "
-                "torch.no_grad()"
+                f"loss: got a response of {min(without)!r} without a gradient, where gradients are on: it would train "
+                "nothing; allowed are a call in torch.no_grad() after a pass in it, checkpoints with "
+                "use_reentrant=False, and to hold no layer that runs in torch.no_grad()"
             )
         responses = [by_layer[name] for name in self.widths]
         # (N, Σ d_j): all layers at once

@@ -41,8 +41,8 @@ class AttachedCentre(nn.Module):
         """The responses of a forward pass belong to no copy."""
         return {**vars(self), "responses": None}
 
-    def forward(self, x: Any) -> Any:
-        """Give back the argument."""
+    def forward(self, x: Any, *others: Any, **named: Any) -> Any:
+        """Give back the first argument."""
         return x
 
     def loss(self, target: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch._functorch.eager_transforms import enable_inplace_requires_grad
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from companion.operators.choice import _of_context, _selected
 from companion.operators.observers import _traced, batched, has_tangent, tangent_of, transformed
@@ -82,7 +83,8 @@ def differentiable(
             result = _exactly(plain, operands)
         elif torch.compiler.is_compiling():
             result = _exactly(seen, operands)
-        elif _traced():
+        elif _traced() or any(map(is_traceable_wrapper_subclass, operands)):
+            # a DTensor, for one, cannot be written into plain memory
             result = _exactly(plain, operands)
         else:
             result = Eager.apply(len(operands), *operands, *captured)

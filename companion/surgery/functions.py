@@ -19,7 +19,7 @@ from torch import Tensor, fx, nn
 from torch.fx.immutable_collections import immutable_dict
 
 from companion.activations import FUNCTIONS, NAMES_OF_FUNCTIONS, kind_of_function
-from companion.surgery.modes import QUESTIONS, TRACING, answered_otherwise
+from companion.surgery.modes import QUESTIONS, TRACING, answered_otherwise, nothing_is_drawn
 from companion.surgery.places import copied
 
 __all__ = ["Called", "Rewritten", "attributes", "call_modules", "called_functions", "names_in", "unseen"]
@@ -68,7 +68,9 @@ class Rewritten(type):
     written: tuple[type[nn.Module], str, dict[str, Any]]
 
     def __new__(cls, base: type[nn.Module], source: str, names: dict[str, Any]) -> Any:
-        """Make the class, or find it."""
+        """Make the class, or find it; of a class that inherits from one, as sharding makes it, Python's own way."""
+        if isinstance(base, str):
+            return type.__new__(cls, base, source, names)
         if type(base) is not type:
             raise ValueError(f"its class is of the kind {type(base).__name__}")
         key = (base, source, frozenset(names.items()))
@@ -88,6 +90,8 @@ class Rewritten(type):
 
     def __reduce__(cls) -> Any:
         """Return what makes the class again: Python's modules among the names are named."""
+        if "written" not in vars(cls):
+            return cls.__qualname__
         base, source, names = cls.written
         modules = {name: thing.__name__ for name, thing in names.items() if isinstance(thing, ModuleType)}
         return _made_again, (base, source, {n: names[n] for n in names if n not in modules}, modules)
@@ -208,6 +212,7 @@ def unseen(module: nn.Module) -> dict[str, nn.Module]:
 # What torch.fx does without a word: it asks a stand-in for the argument, forgets the context, or builds in an answer.
 _ASKING = {"isinstance", "hasattr", "is_tensor"}
 _CONTEXTS = {"autocast", "enable_grad", "inference_mode", "is_initialized", "no_grad", "set_grad_enabled"}
+_CONTEXTS |= {"checkpoint", "checkpoint_sequential"}
 
 
 class _Own(fx.Tracer):
@@ -247,7 +252,7 @@ def _traced(module: nn.Module) -> fx.Graph:
         before = _state(replica)
         for training, asked in ((not module.training, ()), (module.training, QUESTIONS), (module.training, ())):
             replica.training = training
-            with TRACING, answered_otherwise(asked):
+            with TRACING, answered_otherwise(asked), nothing_is_drawn():
                 graph = _Own().trace(replica)
             written.append(graph.python_code("self").src)
     except Exception as error:

@@ -83,7 +83,7 @@ class _Functions(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Shows to a mode of functions the operators that no function called, as a scripted function does."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -106,6 +106,8 @@ def look(model: nn.Module, example: Example) -> Seen:
     seen, running = Seen(), [("", model)]
     # by the number of dimensions: of the layer that ran last, of those that say where their channels are
     latest: dict[int, tuple[int, int]] = {}
+    # what that layer gave, or what a module that was given it made of it
+    given: dict[int, Tensor] = {}
 
     def enter(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         running.append((name, module))
@@ -118,21 +120,29 @@ def look(model: nn.Module, example: Example) -> Seen:
         elif x.ndim == 2:
             seen.layouts[name].add((x.shape[1], -1))
         elif (layout := latest.get(x.ndim)) and x.shape[layout[1]] == layout[0]:
+            # tokens may have been turned round since then
+            if x.ndim == 3 and x.shape[1] == x.shape[2] and given.get(3) is not x:
+                seen.doubts[name] = (
+                    f"two dimensions of {tuple(x.shape)} have {layout[0]} elements, and an example with different "
+                    "ones would tell which has the channels"
+                )
             seen.layouts[name].add(layout)
         else:
             seen.doubts[name] = f"no layer before it says where the channels of {tuple(x.shape)} are"
 
-    def leave(name: str, module: nn.Module, out: Any) -> None:
+    def leave(name: str, module: nn.Module, inputs: tuple[Any, ...], out: Any) -> None:
         running.pop()
         seen.gives.pop(name, None)
         if layout := _layout(module, out):
             latest[out.ndim] = layout
+        if isinstance(out, Tensor) and (layout or any(x is given.get(out.ndim) for x in inputs)):
+            given[out.ndim] = out
         if isinstance(out, Tensor) and (last := latest.get(out.ndim)) and out.shape[last[1]] == last[0]:
             seen.gives[name] = last[1]
 
     for name, module in model.named_modules():
         module.register_forward_pre_hook(lambda module, inputs, name=name: enter(name, module, inputs))
-        module.register_forward_hook(lambda module, _, out, name=name: leave(name, module, out))
-    with _Operators(), _Functions(seen, running):  # type: ignore[no-untyped-call]
+        module.register_forward_hook(lambda module, inputs, out, name=name: leave(name, module, inputs, out))
+    with Operators(), _Functions(seen, running):  # type: ignore[no-untyped-call]
         call(model, example_of(model, example), example)
     return seen

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
-__all__ = ["ANSWERS", "PROCESSES", "QUESTIONS", "TRACING", "answered_otherwise"]
+__all__ = ["ANSWERS", "PROCESSES", "QUESTIONS", "TRACING", "answered_otherwise", "nothing_is_drawn", "undisturbed"]
 
 #: Held by who traces: torch.fx changes nn.Module for all threads, and `companion.dac.tracing` modules of the network.
 TRACING = threading.RLock()
@@ -50,6 +52,37 @@ ANSWERS: dict[str, Callable[[], bool]] = {
     **{name: answer for name, (answer, _) in QUESTIONS.items()},
     PROCESSES: lambda: distributed.is_available() and distributed.is_initialized(),
 }
+
+
+def _random_states() -> tuple[Tensor, tuple[Any, ...]]:
+    return torch.get_rng_state(), random.getstate()
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Whatever is drawn inside, the generators are as before; also a decorator."""
+    of_torch, of_python = _random_states()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(of_torch)
+        random.setstate(of_python)
+
+
+@contextlib.contextmanager
+def nothing_is_drawn() -> Iterator[None]:
+    """Who draws a random number while a graph is made, gets it built in.
+
+    Raises
+    ------
+    ValueError
+        If somebody does.
+    """
+    of_torch, of_python = _random_states()
+    yield
+    later, other = _random_states()
+    if not torch.equal(of_torch, later) or of_python != other:
+        raise ValueError("it draws a random number, which would be built in")
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from companion.activations import UNITS
 from companion.rehearsal import Example, call, example_of, like_of, rehearse
 from companion.surgery.functions import call_modules
+from companion.surgery.layouts import Operators
 from companion.surgery.places import hand_over_hooks, holds, put, put_class
 from companion.surgery.replacements import Replaced, replace_activations, restore_activations
 from companion.surgery.report import alike, parameters
@@ -281,7 +282,7 @@ def _sources(model: nn.Module, example: Example) -> _Sources:
         if isinstance(module, _Slot) or _counted_by(module) or type(module) in _PASSAGES:
             module.register_forward_pre_hook(lambda _, x, given, name=name: run.enter(name, x, given), with_kwargs=True)
             module.register_forward_hook(lambda _, __, out, name=name: run.leave(name, out))
-    with run:
+    with Operators(), run:  # type: ignore[no-untyped-call]
         result = call(model, example_of(model, example), example)
     for x in tree_leaves(result):
         run.readers[id(x)].append("the result")
@@ -310,6 +311,8 @@ def _followed(run: _Run, modules: Mapping[str, nn.Module], slot: str) -> tuple[l
                 return [], f"{maker} comes before it"
             if others:
                 return [], f"{others[0]} reads what comes before it, too"
+            if any(run.readers[id(parameter)] for parameter in modules[maker].parameters()):
+                return [], f"somebody reads the weight of {maker}, too"
             if not _is_whole(modules[maker]):
                 return [], f"{maker} makes its weight of other tensors, as after pruning"
             found.append(maker)

@@ -712,3 +712,22 @@ def test_the_memory_format_of_the_input_is_kept(lam: float | Tensor) -> None:
 def test_a_number_of_numpy_is_a_number() -> None:
     z = torch.randn(5)
     assert torch.equal(aglu(z, np.float32(1.5), np.float64(0.5)), aglu(z, 1.5, 0.5))
+
+
+@pytest.mark.parametrize("usual", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("channels", [(), (6,)])
+def test_the_usual_dtype_changes_nothing(channels: tuple[int, ...], usual: torch.dtype) -> None:
+    z = torch.linspace(-4, 4, 60).view(10, 6).requires_grad_()
+    kappa, lam = (torch.full(channels, x, requires_grad=True) for x in (1.2, 0.7))
+
+    def computed() -> list[Tensor]:
+        y = aglu(z, kappa, lam)
+        return [y, *torch.autograd.grad(y.square().sum(), (z, kappa, lam))]
+
+    expected = computed()
+    torch.set_default_dtype(usual)
+    try:
+        found = computed()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))

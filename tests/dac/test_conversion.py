@@ -965,6 +965,63 @@ def test_a_network_that_cannot_be_traced_says_which_module_and_why() -> None:
     assert list(model.modules())[3] is inner[0]
 
 
+class Forgotten(nn.Module):
+    """Does what a graph forgets, what it builds in, or what writes into memory that others read."""
+
+    def __init__(self, how: str = "") -> None:
+        super().__init__()
+        self.how, self.first, self.last = how, nn.Linear(4, 8), nn.Linear(8, 2)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.how == "draws":
+            x = x + torch.randn(4)
+        if self.how == "Python draws":
+            x = x if random.random() < 2 else -x
+        if self.how == "buffer":
+            self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        if self.how == "no_grad":
+            with torch.no_grad():
+                h = self.first(x - self.mean)
+        elif self.how == "autocast":
+            with torch.autocast("cpu", enabled=not torch.is_autocast_enabled("cpu")):
+                h = self.first(x - self.mean)
+        else:
+            h = self.first(x - self.mean.view(1, -1))
+        if self.how == "view":
+            h[:, :4].mul_(2)
+        if self.how == "noise":
+            h = h + torch.randn_like(h)
+        return self.last(F.relu(h))
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("no_grad", "it computes inside of torch.no_grad, autocast or the like"),
+        ("autocast", "it computes inside of torch.no_grad, autocast or the like"),
+        ("draws", r"it draws a random number, which would be built in\); where"),
+        ("Python draws", "it draws a random number"),
+        ("buffer", "writes in place into mean, a buffer or a view"),
+        ("view", "writes in place into getitem, a buffer or a view"),
+    ],
+)
+def test_what_a_graph_would_get_wrong_is_refused(how: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        to_dac(Forgotten(how))
+
+
+def test_buffers_keep_their_names_and_noise_is_drawn_at_each_call() -> None:
+    new = to_dac(Forgotten("noise"))
+    assert [*dict(new.named_buffers())] == ["mean"]
+    x = torch.randn(3, 4)
+    assert not torch.equal(new(x), new(x))
+    plain = to_dac(Forgotten())
+    before = plain(x)
+    plain.mean.fill_(1.0)
+    torch.testing.assert_close(plain(x + 1), before)
+
+
 def test_a_forward_that_was_put_on_the_object_is_refused() -> None:
     model = Functional(F.relu)
     model.forward = lambda x: 2 * Functional.forward(model, x)

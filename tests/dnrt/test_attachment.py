@@ -364,7 +364,10 @@ def test_what_would_train_nothing_is_refused_and_what_need_not_train_is_not() ->
     assert arr.loss(target).requires_grad
     with torch.no_grad():
         model(x)
-    assert arr.loss(target).isfinite()
+        assert arr.loss(target).isfinite()
+        model(x)
+    with pytest.raises(RuntimeError, match=r"of 'body\.1' without a gradient.* a call in torch\.no_grad"):
+        arr.loss(target)
     model.run = torch.no_grad()(lambda body, x: body(x))
     model.body.requires_grad_(False)
     model(x)

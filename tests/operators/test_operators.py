@@ -281,3 +281,25 @@ def test_what_follows_may_work_in_place(
     assert torch.equal(twice, 2 * once)
     for one, two in zip(torch.autograd.grad(once.sum(), leaves), torch.autograd.grad(twice.sum(), leaves), strict=True):
         torch.testing.assert_close(two, 2 * one)
+
+
+@pytest.mark.skipif(not hasattr(torch.distributed, "tensor"), reason="this torch has no public DTensor")
+def test_a_distributed_tensor_is_taken(tmp_path: Path) -> None:
+    if not hasattr(torch.distributed.tensor, "distribute_module"):
+        pytest.skip("this torch has no public DTensor")
+    from torch.distributed.tensor import Replicate, distribute_module, distribute_tensor, init_device_mesh
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        x = torch.randn(4, 6)
+        for make in (companion.AGLU, companion.LASiLU, lambda: companion.RAA(6), companion.Quadratic):
+            layer = make()
+            expected = layer(x)
+            there = distribute_tensor(x, mesh, [Replicate()]).requires_grad_()
+            found = distribute_module(layer, mesh)(there)
+            torch.testing.assert_close(found.full_tensor(), expected)
+            found.sum().backward()
+            assert there.grad is not None
+    finally:
+        torch.distributed.destroy_process_group()

@@ -107,6 +107,17 @@ def test_a_method_may_list_names_as_timm_does() -> None:
     assert [id(p) for p in spared["params"]] == [id(model[0].position), id(model[0].layer.bias)]
 
 
+def test_a_property_may_list_names_and_weights_without_a_shape_are_refused() -> None:
+    class Gain(nn.Linear):
+        @property
+        def no_weight_decay(self) -> set[str]:
+            return {"bias"}
+
+    assert [len(group["params"]) for group in parameter_groups(Gain(2, 3), 0.1)] == [1, 1]
+    with pytest.raises(ValueError, match=r"0\.weight has no shape yet"):
+        parameter_groups(nn.Sequential(nn.LazyLinear(4)), 0.1, "kernels")
+
+
 def test_a_compiled_module_lists_nothing_itself() -> None:
     decayed, spared = parameter_groups(nn.Sequential(torch.compile(Exempting()), nn.Linear(2, 2)), 0.1)
     assert [len(group["params"]) for group in (decayed, spared)] == [3, 1]

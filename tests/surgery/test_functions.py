@@ -13,6 +13,7 @@ import torch
 import torchvision
 from torch import fx, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 from torchvision.models.feature_extraction import create_feature_extractor
 
 from companion import AGLU, RAA, replace_activations, restore_activations
@@ -78,6 +79,17 @@ def test_a_rewritten_network_is_copied_pickled_traced_and_exported(use) -> None:
 def test_a_rewritten_network_is_compiled() -> None:
     new = replace_activations(Functional(), {"relu": "aglu"})
     torch.testing.assert_close(torch.compile(new, fullgraph=True, backend="aot_eager")(X), new(X))
+
+
+def test_a_rewritten_class_is_inherited_from_as_sharding_and_parametrisations_do() -> None:
+    new = replace_activations(Functional(), {"relu": "aglu"})
+    inherited = type("Sharded", (type(new),), {})
+    assert (inherited.__name__, inherited.forward) == ("Sharded", type(new).forward)
+    expected = new(X)
+    torch.nn.utils.parametrize.register_parametrization(new.head, "weight", nn.Identity())
+    new.gain = nn.Parameter(torch.ones(()))
+    torch.nn.utils.parametrize.register_parametrization(new, "gain", nn.Identity())
+    assert torch.equal(new(X), expected)
 
 
 def test_what_was_replaced_in_place_is_put_back() -> None:
@@ -515,9 +527,21 @@ def test_a_function_behind_a_name_of_the_class_is_replaced_where_it_is_called() 
     assert new.replaced.left == {}
 
 
+class Drawing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(x) if torch.rand(1).item() < 2 else x
+
+
+class Checkpointing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(F.relu, x, use_reentrant=False)
+
+
 @together(
     "make, why",
     [
+        (Drawing, "it draws a random number, which would be built in"),
+        (Checkpointing, "its forward uses checkpoint"),
         (Abstract, "its class is of the kind ABCMeta"),
         (OfThem, "its class cannot be inherited from"),
         (Given, "its forward is not that of its class"),

@@ -107,6 +107,12 @@ def test_in_a_transformer_the_perceptrons_get_two_arguments_of_each_token_alone(
     assert new(torch.randn(2, 3, 8, 8)).shape == (2, 10)
 
 
+@torch.jit.script
+def level(x: Tensor) -> Tensor:
+    """Its operators are no functions that Python calls."""
+    return x.mean(-1, keepdim=True)
+
+
 class Skip(nn.Module):
     """What comes before the activation is read by something else, too."""
 
@@ -125,6 +131,10 @@ class Skip(nn.Module):
             z = z.view(-1, 3)
         if self.how == "twice":
             z = self.layer(z)
+        if self.how == "scripted":
+            return self.head(self.act(z)) * level(z)
+        if self.how == "weight":
+            return F.linear(self.act(z), self.layer.weight.t())
         if self.how == "result":
             return torch.cat((self.act(z), z), 1)
         return self.head(self.act(z))
@@ -138,6 +148,8 @@ class Skip(nn.Module):
         ("view", "view comes before it"),
         ("twice", "what comes before it is called elsewhere, too"),
         ("result", "cat reads what comes before it, too"),
+        ("scripted", r"mean\S* reads what comes before it, too"),
+        ("weight", "somebody reads the weight of layer, too"),
     ],
 )
 def test_where_something_else_reads_the_layer_the_reason_is_said_and_nothing_is_changed(how: str, why: str) -> None:
