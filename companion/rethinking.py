@@ -160,6 +160,9 @@ def rethink(
     with it. All hooks run on the example, too: one that keeps something, such as a mean, should do so in training
     alone. See `companion.replace_activations`.
 
+    *Losses* ("arr", "centre") are modules of the network: of an ``nn.Sequential`` the last child, which ``len(model)``
+    and ``model[:-1]`` count.
+
     *Threads.* "dac", "multibias" and what replaces functions trace with torch.fx. That is not safe beside other threads
     that trace or run networks meanwhile; the package itself traces in one thread at a time.
 

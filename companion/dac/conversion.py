@@ -437,9 +437,9 @@ def to_dac(
         In the mode, training or evaluation, of `model`. It has the name of the network's class and does what its
         ``forward`` does, but is none of that class: other methods, properties and attributes are gone. It and its
         layers keep their hooks of forward and backward passes; those of activations that move are gone, and those of
-        modules made of others run only while the network is traced. Layers keep their names: the state dict has
-        ``weight`` and ``bias``, of shape (outputs, inputs), where the layer's own were. Where nothing was trained, the
-        biases are not either. Its attribute ``converted``, a `Converted`, says what was replaced, what stays and why,
+        modules made of others run only while the network is traced. Checkpoints of activations are gone, too. Layers
+        keep their names: the state dict has ``weight`` and ``bias``, of shape (outputs, inputs), where the layer's own
+        were. Where nothing was trained, the biases are not either. Its attribute ``converted``, a `Converted`, says what was replaced, what stays and why,
         and where the function changes; ``print`` shows it.
 
     Raises

@@ -257,7 +257,8 @@ def attach_arr(
     a layer that runs several times in a forward pass the last output counts; each held layer has to run in each pass,
     so none that is dropped at random (LayerDrop) can be held. A pass begins where the network itself is called, and
     forgets the one before. Checkpoints must be torch's with ``use_reentrant=False``: others give no gradient, and
-    `AttachedARR.loss` raises. Hooks that the network has run on the example, see `companion.replace_activations`.
+    `AttachedARR.loss` raises. Hooks that the network has run on the example, see `companion.replace_activations`. Of an
+    ``nn.Sequential`` it is the last child: ``len(model)`` and ``model[:-1]`` count it.
     Chapter: *DNRT* (``book/mechanisms/dnrt``).
 
     References

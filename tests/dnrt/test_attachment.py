@@ -344,6 +344,29 @@ class Checkpointed(nn.Module):
         return out
 
 
+class Masked(nn.Sequential):
+    """Gives all that it holds two arguments."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        for layer in self:
+            x = layer(x, mask)
+        return x
+
+
+class MaskedLayer(nn.Linear):
+    """Of two arguments."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return super().forward(x) * mask
+
+
+def test_a_sequential_of_somebodys_own_may_give_it_more_arguments() -> None:
+    model, given = Masked(MaskedLayer(8, 8), MaskedLayer(8, 3)), (torch.randn(2, 8), torch.ones(2, 1))
+    expected = model(*given)
+    attach_arr(model, "0", 3, example=given)
+    assert torch.equal(model(*given), expected)
+
+
 def reentrant(body: nn.Module, x: Tensor) -> Tensor:
     return checkpoint(body, x.requires_grad_(), use_reentrant=True)
 

@@ -263,6 +263,25 @@ def test_where_a_vector_fits_two_dimensions_nothing_is_guessed() -> None:
         replace_activations(nn.Sequential(Own(6, 6), nn.GELU()), {nn.GELU: PerChannel}, example=(6, 6))
 
 
+class Turned(nn.Module):
+    """Its tokens are turned round between the layer and the activation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.act = nn.Conv1d(4, 8, 1), nn.GELU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.act(self.layer(x).transpose(1, 2))
+        return out
+
+
+def test_where_an_example_has_two_dimensions_of_one_size_nothing_is_guessed() -> None:
+    with pytest.raises(ValueError, match=r"two dimensions of \(1, 8, 8\) have 8 elements, and an example with"):
+        replace_activations(Turned(), {nn.GELU: PerChannel}, example=(4, 8))
+    directly = nn.Sequential(nn.Conv1d(4, 8, 1), nn.Dropout(), nn.GELU())
+    assert replace_activations(directly, {nn.GELU: PerChannel}, example=(4, 8))[2].dim == 1
+
+
 class Tokens(nn.Module):
     """Integers in, an activation called as a function, and one that is never reached."""
 
