@@ -439,8 +439,8 @@ def to_dac(
         layers keep their hooks of forward and backward passes; those of activations that move are gone, and those of
         modules made of others run only while the network is traced. Checkpoints of activations are gone, too. Layers
         keep their names: the state dict has ``weight`` and ``bias``, of shape (outputs, inputs), where the layer's own
-        were. Where nothing was trained, the biases are not either. Its attribute ``converted``, a `Converted`, says what was replaced, what stays and why,
-        and where the function changes; ``print`` shows it.
+        were. Where nothing was trained, the biases are not either. Its attribute ``converted``, a `Converted`, says
+        what was replaced, what stays and why, and where the function changes; ``print`` shows it.
 
     Raises
     ------

@@ -283,20 +283,18 @@ def test_what_follows_may_work_in_place(
         torch.testing.assert_close(two, 2 * one)
 
 
-@pytest.mark.skipif(not hasattr(torch.distributed, "tensor"), reason="this torch has no public DTensor")
 def test_a_distributed_tensor_is_taken(tmp_path: Path) -> None:
-    if not hasattr(torch.distributed.tensor, "distribute_module"):
-        pytest.skip("this torch has no public DTensor")
-    from torch.distributed.tensor import Replicate, distribute_module, distribute_tensor, init_device_mesh
-
+    tensors = pytest.importorskip("torch.distributed.tensor")
+    if not hasattr(tensors, "distribute_module"):
+        pytest.skip("torch 2.4 has no public DTensor")
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
-        mesh = init_device_mesh("cpu", (1,))
+        mesh = tensors.init_device_mesh("cpu", (1,))
         x = torch.randn(4, 6)
         for layer in (companion.AGLU(), companion.RAA(6)):
             expected = layer(x)
-            there = distribute_tensor(x, mesh, [Replicate()]).requires_grad_()
-            found = distribute_module(layer, mesh)(there)
+            there = tensors.distribute_tensor(x, mesh, [tensors.Replicate()]).requires_grad_()
+            found = tensors.distribute_module(layer, mesh)(there)
             torch.testing.assert_close(found.full_tensor(), expected)
             found.sum().backward()
             assert there.grad is not None
