@@ -404,21 +404,33 @@ def _drop_questions(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-#: What gives a part of a tensor, or another look at it.
+#: What gives a part of a tensor, or another look at it: functions, methods, attributes.
 _NAMES_OF_VIEWS = """
-    getitem view reshape chunk split unbind transpose permute narrow select flatten unflatten unsqueeze squeeze expand
-    getattr
+    getitem view view_as reshape chunk split unbind transpose permute narrow select flatten unflatten unsqueeze squeeze
+    expand expand_as detach swapaxes movedim T mT H mH data
 """
 _VIEWS = frozenset(_NAMES_OF_VIEWS.split())
 
 
-def _refuse_a_part(node: fx.Node) -> None:
-    """An operation that writes into a buffer, or into a part of a tensor, would write into memory that nobody reads."""
-    into = node.args[0] if node.args else None
+def _is_view(node: fx.Node) -> bool:
+    name = node.args[1] if node.target is getattr else getattr(node.target, "__name__", node.target)
+    return node.op in ("call_function", "call_method") and name in _VIEWS and isinstance(node.args[0], fx.Node)
+
+
+def _refuse_what_others_read(node: fx.Node, order: Mapping[fx.Node, int]) -> None:
+    """What an operation overwrites in a buffer, or in memory that is read by another name later, would be lost."""
+    into = node.args[0]
     if not isinstance(into, fx.Node):
         return
-    if into.op == "get_attr" or getattr(into.target, "__name__", str(into.target)) in _VIEWS:
-        raise ValueError(f"model: {_where(node) or 'its forward'} writes in place into {into}, a buffer or a view")
+    first: Any = into
+    while _is_view(first):
+        first = first.args[0]
+    looks: list[fx.Node] = [first]
+    for look in looks:
+        looks += [user for user in look.users if _is_view(user) and user.args[0] is look and order[user] < order[node]]
+    later = [user for look in looks if look is not into for user in look.users if order[user] > order[node]]
+    if first.op == "get_attr" or later:
+        raise ValueError(f"model: {_where(node) or 'its forward'} writes in place into {into}, which is read elsewhere")
 
 
 def _leave_no_place(root: nn.Module, graph: fx.Graph, switched: Collection[fx.Node]) -> None:
@@ -447,7 +459,7 @@ def _leave_no_place(root: nn.Module, graph: fx.Graph, switched: Collection[fx.No
             or (node.op in ("call_function", "call_method") and name.endswith("_"))
         )
         if overwrites:
-            _refuse_a_part(node)
+            _refuse_what_others_read(node, order)
             for user in list(node.args[0].users):
                 if order[user] > order[node]:
                     user.replace_input_with(node.args[0], node)

@@ -311,10 +311,10 @@ def _followed(run: _Run, modules: Mapping[str, nn.Module], slot: str) -> tuple[l
                 return [], f"{maker} comes before it"
             if others:
                 return [], f"{others[0]} reads what comes before it, too"
-            if any(run.readers[id(parameter)] for parameter in modules[maker].parameters()):
-                return [], f"somebody reads the weight of {maker}, too"
             if not _is_whole(modules[maker]):
                 return [], f"{maker} makes its weight of other tensors, as after pruning"
+            if any(run.readers[id(parameter)] for parameter in modules[maker].parameters()):
+                return [], f"somebody reads the weight of {maker}, too"
             found.append(maker)
             if _counted_by(modules[maker]):
                 break

@@ -990,6 +990,14 @@ class Forgotten(nn.Module):
             h = self.first(x - self.mean.view(1, -1))
         if self.how == "view":
             h[:, :4].mul_(2)
+        if self.how == "viewed":
+            h = h.sigmoid()
+            part = h[:, :4]
+            h.mul_(2)
+            h = torch.cat([part, h[:, 4:]], 1)
+        if self.how == "read no more":
+            h = h[:, :8].view(-1, 8)
+            h.mul_(2)
         if self.how == "noise":
             h = h + torch.randn_like(h)
         return self.last(F.relu(h))
@@ -1002,13 +1010,19 @@ class Forgotten(nn.Module):
         ("autocast", "it computes inside of torch.no_grad, autocast or the like"),
         ("draws", r"it draws a random number, which would be built in\); where"),
         ("Python draws", "it draws a random number"),
-        ("buffer", "writes in place into mean, a buffer or a view"),
-        ("view", "writes in place into getitem, a buffer or a view"),
+        ("buffer", "writes in place into mean, which is read elsewhere"),
+        ("view", "writes in place into getitem, which is read elsewhere"),
+        ("viewed", "writes in place into sigmoid, which is read elsewhere"),
     ],
 )
 def test_what_a_graph_would_get_wrong_is_refused(how: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         to_dac(Forgotten(how))
+
+
+def test_who_overwrites_what_nobody_reads_later_is_converted() -> None:
+    model, x = Forgotten("read no more"), torch.randn(3, 4)
+    torch.testing.assert_close(to_dac(model)(x), model(x))
 
 
 def test_buffers_keep_their_names_and_noise_is_drawn_at_each_call() -> None:
