@@ -19,6 +19,7 @@ from torch import Tensor, fx, nn
 from torch.fx.immutable_collections import immutable_dict
 
 from companion.activations import FUNCTIONS, NAMES_OF_FUNCTIONS, kind_of_function
+from companion.operators import refuse_script
 from companion.surgery.modes import QUESTIONS, TRACING, answered_otherwise, nothing_is_drawn
 from companion.surgery.places import copied
 
@@ -78,6 +79,7 @@ class Rewritten(type):
             found = dict(names)
             exec(compile(source, "<forward with modules for functions>", "exec"), found)
             own: dict[str, Any] = {"forward": found["forward"], "written": (base, source, names)}
+            own["__prepare_scriptable__"] = refuse_script
             own |= {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
             try:
                 _CLASSES[key] = type.__new__(cls, base.__name__, (base,), own)

@@ -85,6 +85,8 @@ def test_a_rewritten_class_is_inherited_from_as_sharding_and_parametrisations_do
     new = replace_activations(Functional(), {"relu": "aglu"})
     inherited = type("Sharded", (type(new),), {})
     assert (inherited.__name__, inherited.forward) == ("Sharded", type(new).forward)
+    with pytest.raises(TypeError, match=r"torch\.jit\.script: got Functional"):
+        torch.jit.script(replace_activations(Functional(), {"relu": "silu"}))
     expected = new(X)
     torch.nn.utils.parametrize.register_parametrization(new.head, "weight", nn.Identity())
     new.gain = nn.Parameter(torch.ones(()))
