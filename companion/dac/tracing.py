@@ -30,7 +30,6 @@ from companion.surgery.modes import (
     TRACING,
     answered_otherwise,
     nothing_is_drawn,
-    undisturbed,
 )
 from companion.surgery.places import part, put
 
@@ -142,7 +141,6 @@ class _Tracer(fx.Tracer):
         return iter([operator.getitem(obj, index) for index in range(len(self._value(obj.node)))])
 
     @torch.no_grad()
-    @undisturbed()
     def _value(self, wanted: fx.Node) -> Any:
         """What a node is for the example input."""
         if not self.values:
@@ -209,7 +207,7 @@ def _graph(root: nn.Module, example_input: Tensor | None, fixed: Mapping[str, An
     """What torch.fx makes of a network, or an error that names the module to blame."""
     tracer = _Tracer(example_input, fixed)
     try:
-        with TRACING, _questions_are_answered(root), nothing_is_drawn():
+        with TRACING, _questions_are_answered(root), nothing_is_drawn(lambda: tracer.computing):
             return tracer.trace(root)
     except Exception as error:
         culprit = tracer.inside[-1] if tracer.inside else root

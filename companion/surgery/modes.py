@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, distributed
+from torch import distributed
+from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["ANSWERS", "PROCESSES", "QUESTIONS", "TRACING", "answered_otherwise", "nothing_is_drawn", "undisturbed"]
+__all__ = ["ANSWERS", "PROCESSES", "QUESTIONS", "TRACING", "answered_otherwise", "nothing_is_drawn"]
 
 #: Held by who traces: torch.fx changes nn.Module for all threads, and `companion.dac.tracing` modules of the network.
 TRACING = threading.RLock()
@@ -54,34 +55,55 @@ ANSWERS: dict[str, Callable[[], bool]] = {
 }
 
 
-def _random_states() -> tuple[Tensor, tuple[Any, ...]]:
-    return torch.get_rng_state(), random.getstate()
+class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether a random number of torch's is drawn."""
+
+    def __init__(self, ignored: Callable[[], bool]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ignored, self.noted = ignored, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Take a call of an operator."""
+        self.noted |= torch.Tag.nondeterministic_seeded in func.tags and not self.ignored()
+        return func(*args, **(kwargs or {}))
+
+
+#: What Python's generator, which all threads have in common, is asked by.
+_DRAWING = [
+    name
+    for name in random.__all__
+    if hasattr(getattr(random, name), "__self__") and name not in ("seed", "getstate", "setstate")
+]
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Whatever is drawn inside, the generators are as before; also a decorator."""
-    of_torch, of_python = _random_states()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(of_torch)
-        random.setstate(of_python)
-
-
-@contextlib.contextmanager
-def nothing_is_drawn() -> Iterator[None]:
-    """Who draws a random number while a graph is made, gets it built in.
+def nothing_is_drawn(ignored: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Who draws a random number while a graph is made, gets it built in. What other threads draw is theirs.
 
     Raises
     ------
     ValueError
-        If somebody does.
+        If this thread does, unless it is to be ignored.
     """
-    of_torch, of_python = _random_states()
-    yield
-    later, other = _random_states()
-    if not torch.equal(of_torch, later) or of_python != other:
+    draws, here = _Draws(ignored), threading.get_ident()
+
+    def noting(draw: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            draws.noted |= threading.get_ident() == here and not ignored()
+            return draw(*args, **kwargs)
+
+        return noted
+
+    before = {name: getattr(random, name) for name in _DRAWING}
+    try:
+        for name, draw in before.items():
+            setattr(random, name, noting(draw))
+        with draws:
+            yield
+    finally:
+        for name, draw in before.items():
+            setattr(random, name, draw)
+    if draws.noted:
         raise ValueError("it draws a random number, which would be built in")
 
 
