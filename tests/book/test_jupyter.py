@@ -44,6 +44,12 @@ TYPESET = """cells => {
   return there && shown && texts.every(text => text.textContent.trim() && !dollar(text));
 }"""
 
+#: There is a kernel to run cells in: the indicator on the page says "idle" before, and cells would be lost.
+CONNECTED = """() => {
+  const kernel = jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel;
+  return kernel?.connectionStatus === "connected" && kernel.status === "idle";
+}"""
+
 #: Every cell with code in it has been run.
 DONE = """() => jupyterapp.shell.currentWidget.content.widgets.every(
   cell => cell.model.type !== "code" || !cell.model.sharedModel.source.trim() || cell.model.executionCount)"""
@@ -191,7 +197,7 @@ def outputs(notebook):
 
 def test_a_chapter_runs_in_jupyter_from_top_to_bottom(open_copy, folder):
     page = open_copy(RUN, len(copy_of(folder, RUN).cells))
-    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for(timeout=1000 * START)
+    page.wait_for_function(CONNECTED, timeout=1000 * START)
     for command in ("notebook:clear-all-cell-outputs", "notebook:run-all-cells"):
         page.wait_for_function(f"jupyterapp.commands.execute('{command}').then(() => true)", timeout=1000 * EXECUTE)
     page.wait_for_function(DONE, timeout=1000 * EXECUTE)
