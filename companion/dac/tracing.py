@@ -412,7 +412,7 @@ _VIEWS = frozenset(_NAMES_OF_VIEWS.split())
 
 def _is_view(node: fx.Node) -> bool:
     name = node.args[1] if node.target is getattr else getattr(node.target, "__name__", node.target)
-    return node.op in ("call_function", "call_method") and name in _VIEWS and isinstance(node.args[0], fx.Node)
+    return node.op in ("call_function", "call_method") and name in _VIEWS and bool(node.all_input_nodes)
 
 
 def _refuse_what_others_read(node: fx.Node, order: Mapping[fx.Node, int]) -> None:
@@ -422,10 +422,11 @@ def _refuse_what_others_read(node: fx.Node, order: Mapping[fx.Node, int]) -> Non
         return
     first: Any = into
     while _is_view(first):
-        first = first.args[0]
+        first = first.all_input_nodes[0]
     looks: list[fx.Node] = [first]
     for look in looks:
-        looks += [user for user in look.users if _is_view(user) and user.args[0] is look and order[user] < order[node]]
+        views = [user for user in look.users if _is_view(user) and user.all_input_nodes[0] is look]
+        looks += [view for view in views if order[view] < order[node]]
     later = [user for look in looks if look is not into for user in look.users if order[user] > order[node]]
     if first.op == "get_attr" or later:
         raise ValueError(f"model: {_where(node) or 'its forward'} writes in place into {into}, which is read elsewhere")

@@ -996,7 +996,7 @@ class Forgotten(nn.Module):
             h.mul_(2)
             h = torch.cat([part, h[:, 4:]], 1)
         if self.how == "read no more":
-            h = h[:, :8].view(-1, 8)
+            h = torch.flatten(input=h[:, :8], start_dim=1)
             h.mul_(2)
         if self.how == "noise":
             h = h + torch.randn_like(h)
