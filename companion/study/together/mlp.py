@@ -284,6 +284,13 @@ EXPERIMENT = Experiment(
                 *("one_argument", "two_arguments"),
             ],
         },
+        # what LayerAct's functions are compared with under noise, at their rate
+        "layeracts-rate": {
+            **_LAPTOP,
+            "learning_rates": [1e-1],
+            "tuning_seeds": [],
+            "competitors": ["relu", "silu", "prelu"],
+        },
     },
     cases=cases,
     validate=partial(validation_accuracy, fit),

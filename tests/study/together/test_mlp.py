@@ -134,7 +134,8 @@ def test_the_presets_differ_in_size_alone():
     found = differing("together-mlp")
     assert found["pilot"] == {"seeds", "competitors"}
     assert found["full"] == {"train_size", "precision", "compiled", "device"}
-    assert found["rates"] == found["same-rate"] == {"learning_rates", "tuning_seeds", "competitors"}
+    changed = {"learning_rates", "tuning_seeds", "competitors"}
+    assert found["rates"] == found["same-rate"] == found["layeracts-rate"] == changed
 
 
 def test_who_chose_another_rate_than_gelu_is_run_at_gelus():
@@ -142,6 +143,8 @@ def test_who_chose_another_rate_than_gelu_is_run_at_gelus():
     settings = get("together-mlp").presets["same-rate"]
     assert settings["learning_rates"] == [rates["gelu"]]
     assert settings["competitors"] == [name for name, rate in rates.items() if rate != rates["gelu"]]
+    settings = get("together-mlp").presets["layeracts-rate"]
+    assert settings["learning_rates"] == [rates["la_silu"]] == [rates["la_hardsilu"]] == [rates["mish"]]
 
 
 # Every kind of entrance: as it is, with a parameter, by hooks, by another graph, with a shared function.
