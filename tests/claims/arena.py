@@ -69,16 +69,38 @@ def of_errors(neuron: str, others: Sequence[str], claimed: Sequence[float | None
     ]
 
 
-def of_errors_at_gelus_rate(neuron: str, claimed: float | None) -> list[Effect]:
-    """The same beside GELU in convolutions, where the neuron's short trial had chosen another rate than GELU's."""
-    run = run_of(PHOTOGRAPHS, presets=("same-rate",))
+def of_errors_at_one_rate(neuron: str, claimed: float | None) -> list[Effect]:
+    """The same beside GELU in convolutions, where the neuron's short trial had chosen another rate than GELU's: both at
+    GELU's, and both at the neuron's."""
+    found = []
+    for presets in ({"gelu": "laptop", neuron: "same-rate"}, {"gelu": "rates", neuron: "laptop"}):
+        rows_of = {name: at_preset(name, preset) for name, preset in presets.items()}
+        seeds = set.intersection(*({row["seed"] for row in each} for each in rows_of.values()))
+        kept = [row for each in rows_of.values() for row in each if row["seed"] in seeds]
+        assert len({row["learning_rate"] for row in kept}) == 1
+        (each,) = compare(kept, factor="neuron", reference="gelu", measure="accuracy")
+        found.append(effect(each, claimed, scale=100 / errors("gelu", PHOTOGRAPHS)))
+    return found
+
+
+def at_preset(neuron: str, preset: str, name: str = PHOTOGRAPHS) -> list[dict[str, Any]]:
+    """A neuron's rows in one preset of an arena."""
+    run = run_of(name, presets=(preset,))
     assert run is not None
-    seeds = {row["seed"] for row in run.rows}
-    gelu = [row for row in arena(PHOTOGRAPHS).rows if row["neuron"] == "gelu" and row["seed"] in seeds]
-    assert {row["learning_rate"] for row in (*gelu, *run.rows)} == {gelu[0]["learning_rate"]}
-    both_rows = [*gelu, *(row for row in run.rows if row["neuron"] == neuron)]
-    (found,) = compare(both_rows, factor="neuron", reference="gelu", measure="accuracy")
-    return [effect(found, claimed, scale=100 / errors("gelu", PHOTOGRAPHS))]
+    return [row for row in run.rows if row["neuron"] == neuron]
+
+
+def meeting_at(rate: float, neuron: str, others: Sequence[str], measure: Measure) -> list[Comparison[str]]:
+    """A neuron less each of some others on digits where all have this learning rate, whatever their trials chose."""
+    measured = [
+        {"neuron": name, "seed": row["seed"], "measure": measure(row)}
+        for name in (neuron, *others)
+        for preset in (("rates",) if name == "gelu" else ("laptop", "same-rate", "layeracts-rate"))
+        for row in at_preset(name, preset, NAME)
+        if row["learning_rate"] == rate
+    ]
+    found = (compare(measured, factor="neuron", reference=other, measure="measure") for other in others)
+    return [each for of in found for each in of if each.key == neuron]
 
 
 def raised(*neurons: str, by: float = 1.0) -> Change:

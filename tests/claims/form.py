@@ -24,7 +24,9 @@ is about these numbers. A sentence that infers from bare numbers, without interv
 "not tested".
 
 One rule says what a run of ours makes of a claim, in all rooms: `Effect.outcome` for one comparison, `Run.judge` for
-all of them. Every comparison is given the effect that is claimed, in its unit; there is no default. Where the paper
+all of them. Every comparison is given the effect that is claimed, in its unit; there is no default. It
+is clear where it is so in the family that was fixed for its run, and among all that the claim is judged by (`jointly`,
+thought of when the results were known; it took "seen in part" from one claim). Where the paper
 names none, None says so, and nothing can be ruled out. Its unit is that of the paper, points for example; where a run
 has other data than the paper, gains are asked for as shares of the errors. Who had the best learning rate at the edge
 of a grid might do better beyond it, and is not compared.
@@ -51,7 +53,7 @@ import pytest
 from book._tools.outputs import Tolerance, same
 from companion.rooms import ROOMS
 from companion.study import results, symbolic
-from companion.study.analysis import Comparison, Interval, alike
+from companion.study.analysis import Comparison, Interval, alike, detectable, holm
 from companion.study.claims import KINDS, SEVERITIES, STATUSES, Basis, Claim, Severity, Status
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -404,6 +406,8 @@ class Effect:
         What would have been found with a probability of 80 % after the correction.
     family : int
         How many comparisons are corrected for.
+    p_value : float
+        Of this comparison alone.
     """
 
     claimed: float | None
@@ -411,6 +415,7 @@ class Effect:
     sign: int
     detectable: float
     family: int
+    p_value: float
 
     @property
     def outcome(self) -> Outcome:
@@ -442,7 +447,25 @@ def effect(found: Comparison[Any], claimed: float | None, *, sign: int = 1, scal
         raise ValueError(f"got sign {sign}, scale {scale} and claimed {claimed}; sizes are above zero, signs 1 or -1")
     mean, low, high = (sign * scale * x for x in (found.difference.mean, found.difference.low, found.difference.high))
     shown = Interval(mean, *sorted((low, high)), found.difference.n)
-    return Effect(claimed, shown, sign * found.sign(), scale * found.detectable, found.size)
+    return Effect(claimed, shown, sign * found.sign(), scale * found.detectable, found.size, found.p_value)
+
+
+def jointly(*groups: Sequence[Effect]) -> list[list[Effect]]:
+    """The effects that a claim is judged by, in the same groups: corrected for all of them together, too.
+
+    Of a claim about several runs each run corrects for its own comparisons; so one of many runs would easily show
+    something. What is clear in its run and not here is not clear.
+    """
+    every = [each for group in groups for each in group]
+    corrected = iter(holm([each.p_value for each in every]))
+
+    def among_all(each: Effect) -> Effect:
+        sign = each.sign if next(corrected) < 0.05 else 0
+        if each.family >= len(every):
+            return replace(each, sign=sign)
+        return replace(each, sign=sign, detectable=detectable(each.shown, len(every)), family=len(every))
+
+    return [[among_all(each) for each in group] for group in groups]
 
 
 def share_of_errors(before: float, after: float) -> float:
@@ -529,6 +552,8 @@ class Run:
         ``unit`` is that of the effects: "points". ``ours`` says that the paper names no size, and that what is asked
         for is ours.
         """
+        if [[*effects]] != jointly(effects):
+            raise ValueError("effects come of several families; `jointly` corrects for all of them together")
         return self.judge(
             evidence,
             [each.outcome for each in effects],
@@ -622,11 +647,11 @@ def powered(effects: Sequence[Effect], unit: str, *, ours: bool = False) -> str:
 def no_worse(found: Comparison[Any], margin: float) -> Outcome:
     """Whether something is worse by no more than a margin, in the unit of the difference.
 
-    The interval has to exclude a larger loss; that no difference was found would say less.
+    The interval has to exclude a larger loss, or a smaller one; that no difference was found would say less.
     """
     if found.difference.low > -margin:
         return "for"
-    return "against" if found.sign() < 0 and found.difference.mean < -margin else "open"
+    return "against" if found.sign() < 0 and found.difference.high < -margin else "open"
 
 
 def judged_alike(run: Run, evidence: str, differences: Sequence[Interval], margin: float) -> Verdict:
@@ -653,7 +678,7 @@ def at_most(difference: float) -> str:
 
 def span(sizes: Sequence[float]) -> str:
     """The range of some sizes, to two digits: "0.25" or "0.25 to 1.3"."""
-    low, high = f"{min(sizes):.2g}", f"{max(sizes):.2g}"
+    low, high = (f"{float(f'{size:.2g}'):g}" for size in (min(sizes), max(sizes)))
     return low if low == high else f"{low} to {high}"
 
 

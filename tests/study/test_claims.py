@@ -25,11 +25,13 @@ from tests.claims.form import (
     both,
     cells,
     claim,
+    core_hours,
     count,
     declared,
     difference,
     effect,
     formula,
+    jointly,
     judged_alike,
     no_worse,
     not_tested,
@@ -327,17 +329,35 @@ def test_a_claim_is_judged_by_at_least_one_comparison():
 
 def test_a_verdict_on_effects_says_what_is_claimed_and_what_could_be_seen_and_what_would_decide():
     wide = effect(WIDE, 1.0)
-    found = run().judge_effects("So.", [wide, effect(NEAR_ZERO, 0.5)], "points")
+    [effects] = jointly([wide, effect(NEAR_ZERO, 0.5)])
+    found = run().judge_effects("So.", effects, "points")
     assert found.status == "not decided"
-    near, far = (f"{each.detectable:.2g}" for each in (NEAR_ZERO, WIDE))
+    near, far = (detectable(each.difference, 2) for each in (NEAR_ZERO, WIDE))
     assert found.power == (
-        f"A difference of {near} to {far} points would have been found with 80 % probability; claimed: 0.5 to 1 points."
+        f"A difference of {near:.2g} to {far:.2g} points would have been found with 80 % probability, corrected for 2 "
+        "comparisons; claimed: 0.5 to 1 points."
     )
-    times = WIDE.detectable**2
-    seeds, hours = math.ceil(4 * times), f"{2 * times:.0f}"
-    assert found.decided_by == f"apa-digits with {seeds} seeds, about {hours} core-hours, would decide it here."
+    times = far**2
+    needed = f"{math.ceil(4 * times):,} seeds, about {core_hours(2 * times)}"
+    assert found.decided_by == f"apa-digits with {needed}, would decide it here."
     assert run().judge_effects("So.", [wide], "points", ours=True).power.endswith("names no size; we ask for 1 points.")
     assert run().judge_effects("So.", [effect(WIDE, None)], "points").power.endswith("; the paper names no size.")
+
+
+def test_what_a_claim_is_judged_by_is_corrected_for_all_of_it():
+    barely = comparison(0.9, 0.1, 0.9, 0.1, 0.6)
+    assert 0.01 < barely.p_value < 0.05
+    alone, wide = effect(barely, None), effect(WIDE, None)
+    assert [each.outcome for of in jointly([alone], [wide] * 4) for each in of] == ["open"] * 5
+    assert [[each.outcome for each in of] for of in jointly([alone], [effect(UP, None)])] == [["for"], ["for"]]
+    [[among], _] = jointly([alone], [wide] * 4)
+    assert (among.family, among.detectable) == (5, detectable(barely.difference, 5))
+    # who was corrected for more before, stays so
+    [[of_ten], _] = jointly([effect(comparison(0.9, 0.1, 0.9, 0.1, 0.6, family=10), None)], [wide])
+    assert (of_ten.family, of_ten.outcome) == (10, "open")
+    assert jointly([of_ten]) == [[of_ten]]
+    with pytest.raises(ValueError, match="several families"):
+        run().judge_effects("So.", [alone, wide], "points")
 
 
 def test_who_was_tuned_to_the_edge_of_a_grid_is_known_by_the_rate_of_its_rows():

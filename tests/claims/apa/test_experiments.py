@@ -10,7 +10,7 @@ all, but of its 1203 or 1000 classes the class's own hardly count; of ten they a
 second hump. "Responses" of channels are its gates or its features behind them.
 
 Chosen when the results were known: that such gates are judged beside the features; that no size is asked for where the
-paper names none of the entropy; that the sentence on AGLU's six rivals is corrected for all comparisons that it counts;
+paper names none of the entropy; that a sentence on AGLU's rivals is corrected for all comparisons that it counts;
 and that the one on early layers, which the paper says of transformers, is judged by our transformer for text.
 
 The arenas (`tests.claims.arena`) are judged since accuracies on digits are known: for balanced data, for what an
@@ -39,6 +39,7 @@ from tests.claims.form import (
     both,
     effect,
     enumerated,
+    jointly,
     no_result,
     no_worse,
     not_tested,
@@ -128,17 +129,20 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
 
     digits = [on_digits(tuned.rows, imbalance, measure), at_rate(ALIKE)]
     photographs = on_photographs(imbalance, {"few_accuracy": "accuracy_rare"}.get(measure, "accuracy"))
-    if many := len(gains) > 2:  # their comparisons are counted, and corrected for the count
-        effects, level, *tail = compared([*digits, *photographs], claimed)
-    else:
-        [effects], [level], tail = (compared(each, claimed) for each in (digits[:1], digits[1:], photographs))
-    with_tail = [each for setting in tail for each in setting]
-    others = [
+    many = len(gains) > 2
+    effects, level, *tail = compared([*digits, *photographs], claimed)
+    in_arenas = [
         each
         for name in (arena.NAME, arena.PHOTOGRAPHS) * met
         for each in arena.of_errors("aglu", [*claimed], [*claimed.values()], name)
     ]
-    judged = [each.outcome for each in (*effects, *level, *others, *with_tail)]
+    effects, level, others, with_tail = jointly(effects, level, in_arenas, [each for of in tail for each in of])
+    every_effect = [*effects, *level, *others, *with_tail]
+    judged = [each.outcome for each in every_effect]
+    undecided = tuned.with_more_seeds(effects)
+    if with_tail and (photographs_run := run_of("together-conv-tail")):
+        both_runs = (undecided.partition(", would")[0], photographs_run.with_more_seeds(with_tail))
+        undecided = ", and ".join(both_runs)
     on = "the rare classes of digits" if measure == "few_accuracy" else "digits"
     at = f" at imbalance {imbalance:g}" * (many and not with_tail)
     clear = f"{judged.count('for')} of {len(judged)} clearly above zero, {judged.count('against')} below"
@@ -151,7 +155,14 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
     counts = "".join(f" ({name} failed {count}×)" for name, count in failed.items())
     counts += f": {clear}"
     alike = enumerated([f"{each.shown.mean:+.1f}" for each in level]) if met else listed(level)
-    also = f"; in the arenas {listed(others)} %" if met else "" if many and with_tail else f" for all{counts * many}"
+    in_front = sum(each.sign > 0 for each in others)
+    also = (
+        f"; in the arenas {listed(others)} %, clearly in {in_front} of {len(others)}"
+        if met
+        else ""
+        if many and with_tail
+        else f" for all{counts * many}"
+    )
     if with_tail:
         seen = enumerated([f"{name}'s" for name in gains if name.lower() in photographs[0]])
         also += f", on photographs {f'{seen} ' * many}by {listed(with_tail)} %" + f": {clear}" * many
@@ -168,15 +179,15 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
             f"by {listed(effects)} % (negative: raises), at {enumerated([f'{rate:g}' for rate in rates])} for both by "
             f"{enumerated([listed(each) for each in equal])} %.",
             judged,
-            power=powered(effects, "% of the errors"),
-            undecided=tuned.with_more_seeds(effects),
+            power=powered(every_effect, "% of the errors"),
+            undecided=undecided,
         )
     return tuned.judge(
         f"On {on}{at} AGLU lowers {whose} errors{raises} by {listed(effects)} % at tuned rates, "
         f"{alike} % at {ALIKE:g}{also}.",
         judged,
-        power=powered(effects, "% of the errors"),
-        undecided=tuned.with_more_seeds(effects),
+        power=powered(every_effect, "% of the errors"),
+        undecided=undecided,
     )
 
 
@@ -360,7 +371,7 @@ def test_logits_balanced():
         f"On digits, balanced, the Logistic law is nearer for {percent(found[1, ''])} % of the 10 classes over all "
         f"images, {percent(found[1, '_rest'])} % without a class's own; at imbalance {LONG_TAILED} the latter are "
         f"{percent(found[LONG_TAILED, '_rest'])} %, too.",
-        [effect(found[1, end], None) for end in READINGS],
+        *jointly([effect(found[1, end], None) for end in READINGS]),
         "points",
     )
 
@@ -379,7 +390,7 @@ def test_logits_long_tailed():
     return run.judge_effects(
         f"At imbalances of 10 and {LONG_TAILED} the Gumbel law is nearer for {shares['']} % of the ten digits over all "
         f"images, {shares['_rest']} % without a class's own.",
-        [effect(each, None) for each in found.values()],
+        *jointly([effect(each, None) for each in found.values()]),
         "points",
     )
 
@@ -400,6 +411,7 @@ def test_logits_skewed():
             for imbalance in (1, LONG_TAILED)
         }
         effects += [effect(each, None) for each in family({end: (skew[LONG_TAILED], skew[1])})]
+    [effects] = jointly(effects)
     every, rest = (with_interval(each.shown) for each in effects)
     return run.judge_effects(
         f"On digits, {effects[0].shown.n} seeds, mean |skewness| at an imbalance of {LONG_TAILED} minus that at 1 is "

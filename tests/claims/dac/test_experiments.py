@@ -38,6 +38,7 @@ from tests.claims.form import (
     both,
     effect,
     enumerated,
+    jointly,
     judged_alike,
     no_result,
     not_tested,
@@ -347,19 +348,23 @@ def test_efficient():
     large, small = run_of(SGEMM, presets=LARGE), run_of(SGEMM)
     if large is None or small is None:
         return no_result(SGEMM)
-    above = [effect(each, None, sign=-1) for each in changed(large, "trade", low=ABOVE)]
-    below = [each.difference.mean for each in changed(small, "trade", high=ABOVE)]
-    [met] = [effect(each, None, scale=100) for each in arena.meeting("dac", ["relu"])]
+    above, [met] = jointly(
+        [effect(each, None, sign=-1) for each in changed(large, "trade", low=ABOVE)],
+        [effect(each, None, scale=100) for each in arena.meeting("dac", ["relu"])],
+    )
+    smaller = changed(small, "trade", high=ABOVE)
+    clear = f"{sum(each.sign() != 0 for each in smaller) or 'none'} clearly"
+    below = [each.difference.mean for each in smaller]
     sizes = {row["neuron"]: row["parameters"] for row in arena.arena().rows}
     assert min(sizes["dac"], sizes["relu"]) > ABOVE
     alone = f"{with_interval(met.shown)} points"
-    here = f"changed accuracy in the arena, where more weights were not tried, by {alone}"
-    there = f"it {moved(below)} at {len(below)} sizes of SGEMM"
+    here = f"changed accuracy in the arena, more weights not tried, by {alone}"
+    there = f"it {moved(below)} at {len(below)} sizes of SGEMM, {clear}"
     if above:
         here = f"{moved([-each.shown.mean for each in above])} on SGEMM and changed accuracy in the arena by {alone}"
-        there = f"it {moved(below)}"
+        there = f"it {moved(below)}, {clear}"
     return arena.arena().judge(
-        f"At equal size above 10⁵ parameters DAC {here}; below, {there}.",
+        f"Above 10⁵ parameters an equal-sized DAC {here}; below, {there}.",
         [*(each.outcome for each in above), met.outcome],
         power=powered([met], "points"),
         undecided="dac-sgemm in the sizes of the paper, where the gain was seen, would decide it.",

@@ -34,6 +34,7 @@ from tests.claims.form import (
     both,
     effect,
     enumerated,
+    jointly,
     no_result,
     no_worse,
     not_tested,
@@ -273,8 +274,8 @@ def test_focused():
         of = run_of(name)
         assert of is not None
         effects.append(effect(*found_in(of, [pair], measure), None, sign=-1, scale=100))
+    effects, collapsed = jointly(effects, [effect(each, None, sign=-1) for each in with_arr(nc1, TIGHTENED)])
     every = [each.difference.mean for each in found_in(run, [pair for _, pair, _ in CLASSES[2:]], "within")]
-    collapsed = [effect(each, None, sign=-1) for each in with_arr(nc1, TIGHTENED)]
     # as changes: what is shown counts a lowering as a gain
     on_mnist, in_vit = (", ".join(f"{-each.shown.mean:+.1f}" for each in some) for some in (effects[:2], effects[2:]))
     rates = {label(row): row["learning_rate"] for row in run.rows}
@@ -282,10 +283,10 @@ def test_focused():
     others = {rate for name, rate in rates.items() if name != "gelu+arr"}
     assert {round(rates["gelu+arr"] / rate) for rate in others} == {3}
     return run.judge(
-        f"ARR changes shares within classes by {on_mnist} points on MNIST (hidden, logits), {in_vit} in a ViT (RAA, "
+        f"ARR changes shares within classes by {on_mnist} points on MNIST, {in_vit} in a ViT (RAA, "
         f"ReLU, GELU at thrice the rate), {'upwards' if min(every) > 0 else 'not upwards'} over its blocks; on "
-        f"training images {sum(each.outcome == 'for' for each in collapsed)} of {len(collapsed)} arena networks are "
-        "tighter.",
+        f"training images {sum(each.sign > 0 for each in collapsed)} of {len(collapsed)} arena networks are tighter, "
+        f"{sum(each.sign < 0 for each in collapsed) or 'none'} wider.",
         [each.outcome for each in (*effects, *collapsed)],
         power=powered(effects, "points of the variance"),
         undecided=run.with_more_seeds(effects),
@@ -312,6 +313,7 @@ def test_overfitting():
     gains, learned = (
         [effect(each, None, scale=100) for each in found_in(run, pairs, of)] for of in ("accuracy", "accuracy_train")
     )
+    effects, gains = jointly(effects, gains)
     brought, there = (", ".join(f"{each.shown.mean:+.1f}" for each in some) for some in (gains, learned))
     unclear = " not clearly," * all(each.outcome == "open" for each in effects)
     gaps = [fmean(row["apart"] for row in apart.rows if row["response"] == other) for _, other in pairs]
@@ -380,17 +382,13 @@ def test_mechanism():
     pair = [("raa", "gelu")]
     in_transformers = [each for run in transformers if run for each in of_errors(run, pair, [over_gelu()])]
     alone = of_errors(perceptron, [*pair, ("raa", "extra gelu")], [over_gelu(), over_layer])
-    met, own_rate, third = (
-        arena.of_errors("raa", ["gelu"], [over_gelu()], name)
-        for name in (arena.NAME, arena.PHOTOGRAPHS, arena.TRANSFORMER)
-    )
-    photographs = arena.of_errors_at_gelus_rate("raa", over_gelu())
+    met, third = (arena.of_errors("raa", ["gelu"], [over_gelu()], name) for name in (arena.NAME, arena.TRANSFORMER))
+    [effects] = jointly([*alone, *in_transformers, *third, *met, *arena.of_errors_at_one_rate("raa", over_gelu())])
+    beside_gelu = [*effects[:1], *effects[2:]]
     return perceptron.judge_effects(
-        "Beside GELU, RAA makes clearly "
-        f"{tally([*in_transformers, *third, *alone[:1], *met, *photographs], 'networks')}: "
-        "three small ViTs, two perceptrons, convolutions (at GELU's learning rate; at RAA's, a lower one, "
-        f"{-own_rate[0].shown.mean:.1f} % more).",
-        [*in_transformers, *third, *alone, *met, *photographs],
+        f"Beside GELU, RAA makes clearly {tally(beside_gelu, 'comparisons')}: three small ViTs, two perceptrons, "
+        f"convolutions at GELU's learning rate and at RAA's ({listed(beside_gelu[-2:])} %).",
+        effects,
         "% of the errors",
     )
 
@@ -478,7 +476,7 @@ def test_transformers():
         return no_result("dnrt-overfitting")
     effects += [effect(each, claimed[0], scale=100) for each in found_in(mirrored, [("dnrt", "gelu")])]
     met = arena.meeting("dnrt", ["gelu", "relu"], name=arena.TRANSFORMER)
-    effects += [effect(each, size, scale=100) for each, size in zip(met, claimed, strict=True)]
+    [effects] = jointly([*effects, *(effect(each, size, scale=100) for each, size in zip(met, claimed, strict=True))])
     return run.judge_effects(
         f"In small ViTs on CIFAR-10 DNRT leads GELU by {listed(effects[:1])} points and ReLU by {listed(effects[1:2])} "
         f"on 5,000 images, GELU by {listed(effects[2:3])} on 2,000; on 10,000 {listed(effects[3:4])} and "
@@ -509,7 +507,10 @@ def of_errors_at_arrs_rate(claimed: float) -> Effect:
     "dnrt-experiment-parts",
     "RAA and ARR, DNRT's parts, each make a network more accurate, and both together more than either.",
     "Section 5.5, Table 5",
-    turned_by=both(*(shifted(name, "gelu", by=0.2) for name in ("dnrt-ablation", "dnrt-overfitting"))),
+    turned_by=both(
+        *(shifted(name, "gelu", by=0.2) for name in ("dnrt-ablation", "dnrt-overfitting")),
+        arena.raised("gelu", by=0.01),
+    ),
 )
 def test_parts():
     run = run_of("dnrt-ablation")
@@ -531,13 +532,15 @@ def test_parts():
         ):
             effects += arena.of_errors(neuron, [other], [size], name)
     # of the convolutions, the last four, those whose rates differ once more at equal ones
-    [effects[-4]], effects[-1] = arena.of_errors_at_gelus_rate("raa", claimed[0]), of_errors_at_arrs_rate(claimed[3])
+    effects[-4], _ = arena.of_errors_at_one_rate("raa", claimed[0])
+    effects[-1] = of_errors_at_arrs_rate(claimed[3])
+    effects, relu = jointly(effects, arena.of_errors("relu_arr", ["relu"], [claimed[1]], arena.TRANSFORMER))
     raa, arr, _, raa_over = ([each.sign for each in effects[at::4]] for at in range(4))
-    relu = arena.of_errors("relu_arr", ["relu"], [claimed[1]], arena.TRANSFORMER)
     return run.judge_effects(
-        f"RAA clearly helps GELU in {raa.count(1)} of {len(raa)} networks and harms in {raa.count(-1)}, ARR in "
+        f"RAA clearly helps GELU in {raa.count(1)} of {len(raa)} networks, harms in {raa.count(-1)}, ARR in "
         f"{arr.count(1)} and {arr.count(-1)}; both, beside ARR alone, in {raa_over.count(1)} and {raa_over.count(-1)} "
-        f"(convolutions at equal learning rates); ARR takes {means(relu)} % off ReLU's errors in one.",
+        f"(convolutions at equal learning rates, {effects[-1].shown.n} seeds); ARR takes {means(relu)} % off ReLU's "
+        "errors.",
         [*effects, *relu],
         "% of the errors",
     )
@@ -582,7 +585,7 @@ def test_long_tails():
         for factor in factors
     ]
     effects = of_errors(run, [("dnrt hidden", "gelu", f"imbalance {factor}") for factor in factors], claimed)
-    photographs = of_rare_photographs(claimed[-1])
+    effects, photographs = jointly(effects, of_rare_photographs(claimed[-1]))
     return run.judge_effects(
         f"In a perceptron on long-tailed MNIST, DNRT takes {means(effects)} % off GELU's errors at imbalances of 10, "
         f"50 and 100; in convolutions on CIFAR-10, at 100, {listed(photographs)} (GELU's rate, DNRT's).",

@@ -29,13 +29,14 @@ from companion.study.analysis import Comparison, by_seed, family
 from tests.claims import arena
 from tests.claims.form import (
     Change,
-    Outcome,
+    Effect,
     Run,
     Verdict,
     both,
     core_hours,
     effect,
     enumerated,
+    jointly,
     not_tested,
     powered,
     rows,
@@ -114,16 +115,17 @@ def against_relu(
     words: str,
     *,
     further: str = "",
-    met: Sequence[Outcome] = (),
+    met: Sequence[Effect] = (),
 ) -> Verdict:
     """Whether two arguments are clearly better than ReLU with the same normalisation in each run, and in another, which
     ``further`` says; how far they are ahead of plain ReLU is said, too."""
     effects, plain = ([effect(each, None, scale=100) for each in found] for found in leads_everywhere(measure))
+    effects, also = jointly(effects, met)
     said = [enumerated([f"{each.shown.mean:+.1f}" for each in found]) for found in (effects, plain)]
     return runs()[0].judge(
         f"Lead over ReLU in {words}, both normalised ({everywhere()}): {said[0]} points; over plain ReLU "
         f"{said[1]}{further}.",
-        [*(each.outcome for each in effects), *met],
+        [each.outcome for each in (*effects, *also)],
         power=powered(effects, "points"),
         undecided=more_seeds(24),
     )
@@ -199,7 +201,7 @@ def test_better():
         lambda _, row: float(row["accuracy"]),
         "accuracy",
         further=f"; in the arena {with_interval(met.difference, 2, 100)}",
-        met=[effect(met, None).outcome],
+        met=[effect(met, None, scale=100)],
     )
 
 
@@ -233,7 +235,10 @@ def test_one_argument():
         lambda run: (OURS, OURS.replace("2", "1")),
     )
     effects = [[effect(each, HALF_A_POINT, scale=100) for each in against_one(names)] for names in readings]
-    [met] = [effect(each, HALF_A_POINT, scale=100) for each in arena.meeting("two_arguments", ["one_argument"])]
+    [tuned, alike, [met]] = jointly(
+        *effects, [effect(each, HALF_A_POINT, scale=100) for each in arena.meeting("two_arguments", ["one_argument"])]
+    )
+    effects = [tuned, alike]
     chosen, normalised = (enumerated([f"{each.shown.mean:+.1f}" for each in found]) for found in effects)
     every = [*(each for found in effects for each in found), met]
     outcomes = [each.outcome for each in every]
