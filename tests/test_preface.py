@@ -207,9 +207,12 @@ def test_two_arguments_lead_relu_and_not_one_learned_argument() -> None:
     "GELU (+) or behind it (−): in points of accuracy, on text in bits saved for each letter; in brackets, less than "
     "matters.",
     "Plain ReLU is 4.0 points ahead of GELU in the transformer for photographs, and 0.047 bits in that for text.",
-    "In convolutions a short trial gave RAA, DNRT and two arguments 0.3 of the others' learning rate: there GELU "
+    "In convolutions a short trial gave RAA, DNRT and two arguments 0.3 of the others' learning rate: at it GELU "
     "itself loses 1.1 points, and beside that GELU they lose 0.3, 0.7 and 1.2.",
-    "ReLU with ARR keeps its lead on shifted images; under wide noise it is behind GELU.",
+    "In the perceptron LA-HardSiLU and two arguments had ten times GELU's rate: beside GELU at it they lose 0.1 each, "
+    "not clearly; at GELU's, 0.2 and 0.3, clearly.",
+    "In the transformer for photographs ReLU with ARR keeps its lead on shifted images; under wide noise it is behind "
+    "GELU.",
     "What to make of it is the next page: {doc}`together/which-neuron`.",
     "Two of them at once, five pairs in the perceptron: none is better than the better of its two "
     "({doc}`together/composing`).",
@@ -245,9 +248,38 @@ def test_all_meet_in_one_network() -> None:
     beside = figures.Column("", [*slower, *others], reference="slower").comparisons()
     lost_beside = [f"{100 * beside[name].difference.mean:.1f}" for name in ("raa", "dnrt", "two_arguments_last")]
     assert lost_beside == ["-0.3", "-0.7", "-1.2"]
+    of_digits = results.load("together-mlp")["rows"]
+    tuned = {row["neuron"]: row["learning_rate"] for row in of_digits}
+    of_gelu = results.load("together-mlp", "rates")["rows"]
+    fast, slow = (
+        family(
+            {
+                name: (reached(of, name, tuned[whose or name]), reached(of_gelu, "gelu", tuned[whose or name]))
+                for name in tuned
+                if name != "gelu"
+            }
+        )
+        for of, whose in ((of_digits, ""), ([*of_digits, *results.load("together-mlp", "same-rate")["rows"]], "gelu"))
+    )
+    for found, losses, sign in ((fast, ["-0.1", "-0.1"], 0), (slow, ["-0.2", "-0.3"], -1)):
+        of_both = [each for each in found if each.key in ("la_hardsilu", "two_arguments")]
+        assert ([f"{100 * each.difference.mean:.1f}" for each in of_both], {each.sign() for each in of_both}) == (
+            losses,
+            {sign},
+        )
+    assert round(tuned["la_hardsilu"] / tuned["gelu"]) == round(tuned["two_arguments"] / tuned["gelu"]) == 10
     pairs = compositions(rows("together-pairs"))
     assert len(pairs) == 5
     assert all(each.verdict != "adds" for each in pairs)
+
+
+def reached(of: list[dict[str, Any]], neuron: str, rate: float) -> dict[int, float]:
+    """A neuron's accuracies at a learning rate, by seed."""
+    return {
+        row["seed"]: row["accuracy"]
+        for row in of
+        if row["neuron"] == neuron and row["learning_rate"] == pytest.approx(rate)
+    }
 
 
 def by_network(of: list[dict[str, Any]]) -> list[set[int]]:

@@ -9,8 +9,8 @@
 // registers. Where the sum is over units they have to lie along a row instead: h, e, delta and x go through shared
 // memory, pairs of units (r, r + 8) in a word. Which pair is which term does not matter, as long as both factors agree.
 //
-// Rounding. Factors have 16 bits, sums 32. x and e are exact. V is taken as the sum of two numbers of 16 bits: there is
-// room, since eight arguments fill half of the sixteen terms. W, h, c_j w_ji and delta are rounded once. The last
+// Rounding. Factors have 16 bits, sums 32. x and e are exact. V x takes V as the sum of two numbers of 16 bits: there is
+// room, since eight arguments fill half of the sixteen terms. V^T, W, h, c_j w_ji and delta are rounded once. The last
 // layer, relu and the slopes are float32. float16 overflows where h, delta or a weight does.
 //
 // Cost. A warp's 16 units take 40 mma forward, 8 for V and 32 for W, and 120 backward: 40 to compute h and z again, 32

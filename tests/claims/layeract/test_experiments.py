@@ -457,6 +457,7 @@ def test_cifar_clean():
 MET = ("relu", "prelu", "mish", "silu", "gelu")
 """Functions of single elements in both arenas."""
 PLACES = (arena.NAME, arena.PHOTOGRAPHS)
+VIT = arena.TRANSFORMER
 NAMES = LAYER_LEVEL | ELEMENT_LEVEL | {"gelu": "GELU"}
 
 
@@ -482,6 +483,11 @@ def on_digits_at_one_rate(measure: arena.Measure) -> list[Effect]:
     ]
 
 
+def in_the_transformer(measure: arena.Measure) -> list[Effect]:
+    """LA-SiLU beside those that were run there; judged since the results are known."""
+    return [effect(each, None, scale=100) for each in arena.meeting("la_silu", ("relu", "gelu"), measure, VIT)]
+
+
 def clearly(effects: Sequence[Effect]) -> tuple[int, int, int]:
     """How many are clearly ahead, how many behind, of how many."""
     outcomes = [each.outcome for each in effects]
@@ -500,15 +506,16 @@ def clearly(effects: Sequence[Effect]) -> tuple[int, int, int]:
 def test_noisy():
     tuned = met(arena.NOISE)
     alike = on_digits_at_one_rate(arena.NOISE)
-    [every] = jointly([*(each for of in tuned.values() for each in of), *alike])
+    vit = in_the_transformer(arena.NOISE)
+    [every] = jointly([*(each for of in tuned.values() for each in of), *alike, *vit])
     ahead, behind, of = clearly(every)
     digits, photographs = (leads(tuned["la_silu", name]) for name in PLACES)
     # LA-SiLU with five and LA-HardSiLU, then both beside those that were tuned to another rate than theirs
     at_gelus, at_its_own = leads(alike[: len(MET)]), leads(alike[2 * len(MET) :][: len(alike) // 2 - len(MET)])
     return arena.arena().judge_effects(
-        f"Under noise LA-SiLU leads five functions by {photographs} points on photographs, on digits by {digits} "
-        f"(tuned), {at_gelus} (GELU's rate), {at_its_own} (its own); with LA-HardSiLU, clearly in {ahead}, behind in "
-        f"{behind} of {of}.",
+        f"LA-SiLU's leads under noise: photographs {photographs} points, transformer {leads(vit)}, digits {digits} "
+        f"(tuned), {at_gelus} (GELU's rate), {at_its_own} (its own); with LA-HardSiLU clearly ahead in {ahead}, behind "
+        f"in {behind} of {of}.",
         every,
         "points",
     )
@@ -526,7 +533,11 @@ def test_noise_mean():
     # The paper's layer on MNIST has met a noise with a mean, too. Its accuracies, six rivals of two functions, are a
     # family of their own, added when the results were known. The small network on CIFAR-10 is not: see `on_cifar`.
     in_arenas, of_layer = jointly(
-        [*(each for of in met(arena.SHIFT).values() for each in of), *on_digits_at_one_rate(arena.SHIFT)],
+        [
+            *(each for of in met(arena.SHIFT).values() for each in of),
+            *on_digits_at_one_rate(arena.SHIFT),
+            *in_the_transformer(arena.SHIFT),
+        ],
         [
             effect(each, None, scale=100)
             for each in comparisons(results.load(MNIST, "laptop")["rows"], ["accuracy_noise_2"])
@@ -536,7 +547,7 @@ def test_noise_mean():
     bright_for, bright_against, bright_size = clearly(of_layer)
     return arena.arena().judge_effects(
         f"Over six means LayerAct functions are clearly ahead in {for_} and behind in {against} of {size} comparisons "
-        "on digits, tuned and at equal rates, and photographs; in the paper's MNIST layer, under N(0.1, 0.05²), in "
+        "on digits, tuned and equal rates, photographs, ViT; in the paper's MNIST layer, under N(0.1, 0.05²), in "
         f"{bright_for} and {bright_against} of {bright_size}.",
         [*in_arenas, *of_layer],
         "points",
