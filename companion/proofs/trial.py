@@ -22,8 +22,8 @@ from companion.operators import Operator, backend, operators
 from companion.proofs.verdicts import SIMULATOR, one_line
 from companion.simulator.errors import SimulatorError
 
-#: What the driver calls a fault of a kernel. Anything else, such as a CuPy that cannot be imported or a memory that is
-#: broken, may be mended, and says nothing about the kernels.
+#: What the driver calls a fault of a kernel, in the first line of an error: torch adds advice. Anything else, such as a
+#: CuPy that cannot be imported or a memory that is broken, may be mended, and says nothing about the kernels.
 _FAULTS = re.compile(
     "illegal|misaligned|assert|launch|too many resources|invalid|symbol|no (binary|kernel image)", re.I
 )
@@ -61,7 +61,8 @@ def main(exercise: str, name: str, place: str, report: str) -> None:
             fault, lasting = f"the GPU has no room for the proof now ({one_line(str(error))}).", False
         else:
             fault = f"{type(error).__name__}: {one_line(str(error))}."
-            of_kernels = isinstance(error, CompileError | SimulatorError) or _FAULTS.search(str(error))
+            said = str(error).partition("\n")[0]
+            of_kernels = isinstance(error, CompileError | SimulatorError) or _FAULTS.search(said)
             lasting = lasting and bool(of_kernels)
     write_atomically(Path(report), json.dumps([fault, lasting]).encode())
 

@@ -240,6 +240,14 @@ def test_what_is_installed_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) ->
     assert verdicts._version("pytest") == version == f"pytest {pytest.__version__}"
 
 
+# What torch adds to each error of CUDA.
+ADVICE = (
+    "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+    "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions."
+)
+
+
 @pytest.mark.parametrize(
     ("error", "report"),
     [
@@ -247,6 +255,7 @@ def test_what_is_installed_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) ->
         (RuntimeError("illegal\naddress"), ["RuntimeError: illegal address.", True]),
         (RuntimeError("needs CuPy"), ["RuntimeError: needs CuPy.", False]),
         (RuntimeError("uncorrectable ECC error"), ["RuntimeError: uncorrectable ECC error.", False]),
+        (RuntimeError(f"device busy{ADVICE}"), [f"RuntimeError: device busy{' '.join(ADVICE.splitlines())}.", False]),
         (
             RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
             ["the GPU has no room for the proof now (CUDA_ERROR_OUT_OF_MEMORY: out of memory).", False],
