@@ -125,6 +125,7 @@ def to_units(
     for name, slot in slots.items():
         if name in sources.layers:
             became[name] = repr(made[name])
+            was.setdefault(name, type(slot.old).__name__)  # of a call that came apart
             put(new, name, made[name])
         else:
             put(new, name, slot.old)
@@ -210,6 +211,10 @@ def _is_whole(module: nn.Module) -> bool:
     return module._parameters.keys() <= {"weight", "bias"} and not (_counted_by(module) and module._buffers)
 
 
+#: By endings of their names, how many of their tensors some functions read: of others only what they look like.
+_READING = ((("_like",), 0), (("type_as", "view_as", "expand_as", "to"), 1))
+
+
 @dataclass
 class _Sources:
     """What a run says of the activations that may have several arguments."""
@@ -261,6 +266,7 @@ class _Run(TorchFunctionMode):
             return out
         given = [x for x in tree_leaves((args, kwargs or {})) if isinstance(x, Tensor)]
         name = getattr(func, "__name__", str(func))
+        given = given[: next((read for names, read in _READING if name.endswith(names)), None)]
         overwrites = (
             (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or "inplace" in str(kwargs)
         )

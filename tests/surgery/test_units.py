@@ -122,6 +122,8 @@ class Skip(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """In one of several ways."""
+        if self.how == "likeness":
+            x = x.type_as(self.layer.weight).to(self.layer.weight) + torch.zeros_like(self.layer.weight).sum(0)
         z = self.layer(x)
         if self.how == "sum":
             return self.head(self.act(z) + z)
@@ -138,6 +140,19 @@ class Skip(nn.Module):
         if self.how == "result":
             return torch.cat((self.act(z), z), 1)
         return self.head(self.act(z))
+
+
+class Twice(nn.Module):
+    """One activation serves two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head, self.act = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 2), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Call it after each."""
+        result: Tensor = self.head(self.act(self.second(self.act(self.first(x)))))
+        return result
 
 
 @pytest.mark.parametrize(
@@ -159,6 +174,16 @@ def test_where_something_else_reads_the_layer_the_reason_is_said_and_nothing_is_
         to_units(model, Maxout, (3,), inplace=True)
     assert [*model.state_dict()] == keys
     assert type(model.act) is nn.ReLU
+
+
+def test_who_asks_what_a_weight_looks_like_reads_none() -> None:
+    assert {*to_units(Skip("likeness"), Maxout, (3,)).replaced.new} == {"layer", "act"}
+
+
+def test_the_report_names_calls_of_one_module_that_came_apart() -> None:
+    new = to_units(Twice(), Maxout, (3,))
+    assert "ReLU → Maxout(dim=-1): act, act_1" in str(new.replaced)
+    assert type(restore_activations(new)) is Twice
 
 
 @pytest.mark.parametrize("activation", [MultiArgument, Quadratic, Maxout, GEGLU])
