@@ -10,6 +10,7 @@ import copy
 import copyreg
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Collection, Hashable, Iterator
 from types import CellType, CodeType, ModuleType
 from typing import Any
@@ -71,7 +72,7 @@ class Rewritten(type):
     def __new__(cls, base: type[nn.Module], source: str, names: dict[str, Any]) -> Any:
         """Make the class, or find it; of a class that inherits from one, as sharding makes it, Python's own way."""
         if isinstance(base, str):
-            return type.__new__(cls, base, source, names)
+            return type.__new__(cls, base, source, {"__module__": sys._getframe(1).f_globals["__name__"], **names})
         if type(base) is not type:
             raise ValueError(f"its class is of the kind {type(base).__name__}")
         key = (base, source, frozenset(names.items()))
@@ -217,6 +218,12 @@ _CONTEXTS = {"autocast", "enable_grad", "inference_mode", "is_initialized", "no_
 _CONTEXTS |= {"checkpoint", "checkpoint_sequential"}
 
 
+def _contexts(module: nn.Module) -> set[str]:
+    """The names of such contexts in a module's forward, which may be those of its children, too."""
+    named = [(name, thing) for _, pairs in _codes(module) for name, thing in pairs if name in _CONTEXTS]
+    return {name for name, thing in named if name not in module._modules or _is_of("torch", thing)}
+
+
 class _Own(fx.Tracer):
     """Traces what a module does itself."""
 
@@ -245,8 +252,8 @@ def _traced(module: nn.Module) -> fx.Graph:
     names = names_in(module)
     if names & _ASKING:
         raise ValueError("its forward depends on the kind of its arguments")
-    if names & _CONTEXTS:
-        raise ValueError(f"its forward uses {', '.join(sorted(names & _CONTEXTS))}")
+    if contexts := _contexts(module):
+        raise ValueError(f"its forward uses {', '.join(sorted(contexts))}")
     written = []
     try:
         # a copy that shares what it holds: what tracing leaves behind, stays there

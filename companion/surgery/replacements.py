@@ -128,10 +128,10 @@ def replace_activations(
     ``AGLU(init="aglu")``.
 
     A call of a function is found where torch.fx can write down what its module does, with the modules inside as they
-    are. That module is of a subclass then, whose ``forward`` is what torch.fx wrote: settings that it reads, such as
-    whether to use checkpoints, are built in as they are, and other methods still call the functions. Where it cannot,
-    because the module decides by its input or by a mode of torch's such as autocast, has optional arguments or changes
-    itself, the report says so.
+    are. That module is of a subclass then, whose ``forward`` is what torch.fx wrote: settings that it reads are built
+    in as they are, and other methods still call the functions. Where it cannot, because the module decides by its input
+    or by a mode of torch's such as autocast, uses torch's checkpoints, has optional arguments or changes itself, the
+    report says so.
 
     Hooks of a module go over to what takes its place, unless the module stays there as ``old``; they see what the new
     one is given and gives, and one that takes several places has the hooks of all. With `inplace` the handle of such a

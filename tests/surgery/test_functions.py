@@ -84,7 +84,8 @@ def test_a_rewritten_network_is_compiled() -> None:
 def test_a_rewritten_class_is_inherited_from_as_sharding_and_parametrisations_do() -> None:
     new = replace_activations(Functional(), {"relu": "aglu"})
     inherited = type("Sharded", (type(new),), {})
-    assert (inherited.__name__, inherited.forward) == ("Sharded", type(new).forward)
+    assert (inherited.__name__, inherited.__module__) == ("Sharded", __name__)
+    assert inherited.forward == type(new).forward
     with pytest.raises(TypeError, match=r"torch\.jit\.script: got Functional"):
         torch.jit.script(replace_activations(Functional(), {"relu": "silu"}))
     expected = new(X)
@@ -537,6 +538,20 @@ class Drawing(nn.Module):
 class Checkpointing(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return checkpoint(F.relu, x, use_reentrant=False)
+
+
+class SavedAsACheckpoint(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.checkpoint_sequential = nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.checkpoint_sequential(F.relu(x))
+        return result
+
+
+def test_a_child_that_is_called_like_a_context_of_torchs_is_none() -> None:
+    assert replace_activations(SavedAsACheckpoint(), {"relu": "tanh"}).replaced.left == {}
 
 
 @together(
