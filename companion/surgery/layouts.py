@@ -31,6 +31,8 @@ class Seen:
     reached: set[str] = field(default_factory=set)
     #: By module: along which dimension the channels of what it gave last lie, where that is known.
     gives: dict[str, int] = field(default_factory=dict)
+    #: The numbers of dimensions in which something was turned round since the layer that ran last.
+    turned: set[int] = field(default_factory=set)
 
     def channels(self, name: str) -> tuple[dict[str, int], str]:
         """The channels of a module and where they are, or why this is not known."""
@@ -60,6 +62,11 @@ def _layout(layer: nn.Module, out: Any) -> tuple[int, int] | None:
     return found[0] if len(found) == 1 else None
 
 
+#: What may let the channels lie along another dimension.
+_NAMES_OF_TURNING = "permute transpose movedim moveaxis swapaxes swapdims einsum reshape view unflatten"
+_TURNING = frozenset(_NAMES_OF_TURNING.split())
+
+
 class _Functions(TorchFunctionMode):
     """Notes the activations that are called as functions, outside of modules that are activations themselves."""
 
@@ -80,7 +87,10 @@ class _Functions(TorchFunctionMode):
         inside = isinstance(module, Called) or kind_of(module) is not None or _is_ours(module)
         if called and not inside and not isinstance(x, nn.Parameter):
             self.seen.functions[name].add(called)
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        if own in _TURNING and isinstance(out, Tensor):
+            self.seen.turned.add(out.ndim)
+        return out
 
 
 class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -120,8 +130,9 @@ def look(model: nn.Module, example: Example) -> Seen:
         elif x.ndim == 2:
             seen.layouts[name].add((x.shape[1], -1))
         elif (layout := latest.get(x.ndim)) and x.shape[layout[1]] == layout[0]:
-            # tokens may have been turned round since then
-            if x.ndim == 3 and x.shape[1] == x.shape[2] and given.get(3) is not x:
+            # tokens may have been turned round since then, maps are so only by some functions
+            turned = x.ndim == 3 or x.ndim in seen.turned
+            if turned and x.shape[1] == x.shape[-1] and given.get(x.ndim) is not x:
                 seen.doubts[name] = (
                     f"two dimensions of {tuple(x.shape)} have {layout[0]} elements, and an example with different "
                     "ones would tell which has the channels"
@@ -135,7 +146,9 @@ def look(model: nn.Module, example: Example) -> Seen:
         seen.gives.pop(name, None)
         if layout := _layout(module, out):
             latest[out.ndim] = layout
-        if isinstance(out, Tensor) and (layout or any(x is given.get(out.ndim) for x in inputs)):
+            seen.turned.discard(out.ndim)
+        straight = isinstance(out, Tensor) and out.ndim not in seen.turned
+        if straight and (layout or any(x is given.get(out.ndim) for x in inputs)):
             given[out.ndim] = out
         if isinstance(out, Tensor) and (last := latest.get(out.ndim)) and out.shape[last[1]] == last[0]:
             seen.gives[name] = last[1]

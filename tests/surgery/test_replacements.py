@@ -280,6 +280,9 @@ def test_where_an_example_has_two_dimensions_of_one_size_nothing_is_guessed() ->
         replace_activations(Turned(), {nn.GELU: PerChannel}, example=(4, 8))
     directly = nn.Sequential(nn.Conv1d(4, 8, 1), nn.Dropout(), nn.GELU())
     assert replace_activations(directly, {nn.GELU: PerChannel}, example=(4, 8))[2].dim == 1
+    maps = nn.Sequential(nn.Conv2d(3, 8, 1), torchvision.ops.Permute([0, 2, 3, 1]), nn.GELU())
+    with pytest.raises(ValueError, match=r"two dimensions of \(1, 8, 8, 8\) have 8 elements"):
+        replace_activations(maps, {nn.GELU: PerChannel}, example=(3, 8, 8))
 
 
 class Tokens(nn.Module):
