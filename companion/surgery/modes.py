@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -60,7 +62,7 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, ignored: Callable[[], bool]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.ignored, self.noted = ignored, False
+        self.ignored, self.noted, self.by_others = ignored, False, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Take a call of an operator."""
@@ -76,9 +78,20 @@ _DRAWING = [
 ]
 
 
+def _states() -> dict[str, Any]:
+    """The states of the generators of Python and, if it is there, of NumPy."""
+    states: dict[str, Any] = {"random": random.getstate()}
+    if numpy := sys.modules.get("numpy.random"):
+        states["numpy"] = pickle.dumps(numpy.get_state(legacy=False))
+    return states
+
+
 @contextlib.contextmanager
 def nothing_is_drawn(ignored: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Who draws a random number while a graph is made, gets it built in. What other threads draw is theirs.
+
+    Of Python and NumPy the generators that all threads have in common are watched. Who else draws is known only of
+    functions that are called as ``random.…``.
 
     Raises
     ------
@@ -89,12 +102,14 @@ def nothing_is_drawn(ignored: Callable[[], bool] = lambda: False) -> Iterator[No
 
     def noting(draw: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*args: Any, **kwargs: Any) -> Any:
-            draws.noted |= threading.get_ident() == here and not ignored()
+            by_others = threading.get_ident() != here or ignored()
+            draws.noted |= not by_others
+            draws.by_others |= by_others
             return draw(*args, **kwargs)
 
         return noted
 
-    before = {name: getattr(random, name) for name in _DRAWING}
+    before, states = {name: getattr(random, name) for name in _DRAWING}, _states()
     try:
         for name, draw in before.items():
             setattr(random, name, noting(draw))
@@ -103,7 +118,9 @@ def nothing_is_drawn(ignored: Callable[[], bool] = lambda: False) -> Iterator[No
     finally:
         for name, draw in before.items():
             setattr(random, name, draw)
-    if draws.noted:
+    # a draw by a name that was imported is seen only by what it leaves behind
+    now = _states()
+    if draws.noted or (not draws.by_others and any(now[name] != state for name, state in states.items())):
         raise ValueError("it draws a random number, which would be built in")
 
 

@@ -12,6 +12,7 @@ from concurrent import futures
 from itertools import pairwise
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 import torchvision
@@ -965,6 +966,9 @@ def test_a_network_that_cannot_be_traced_says_which_module_and_why() -> None:
     assert list(model.modules())[3] is inner[0]
 
 
+DRAW = random.random
+
+
 class Forgotten(nn.Module):
     """Does what a graph forgets, what it builds in, or what writes into memory that others read."""
 
@@ -978,6 +982,13 @@ class Forgotten(nn.Module):
             x = x + torch.randn(4)
         if self.how == "Python draws":
             x = x if random.random() < 2 else -x
+        if self.how == "Python draws by another name":
+            x = x if DRAW() < 2 else -x
+        if self.how == "NumPy draws":
+            x = x if np.random.rand() < 2 else -x
+        if self.how == "another thread draws":
+            with futures.ThreadPoolExecutor() as pool:
+                pool.submit(random.random).result()
         if self.how == "buffer":
             self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
         if self.how == "no_grad":
@@ -1010,6 +1021,8 @@ class Forgotten(nn.Module):
         ("autocast", "it computes inside of torch.no_grad, autocast or the like"),
         ("draws", r"it draws a random number, which would be built in\); where"),
         ("Python draws", "it draws a random number"),
+        ("Python draws by another name", "it draws a random number"),
+        ("NumPy draws", "it draws a random number"),
         ("buffer", "writes in place into mean, which is read elsewhere"),
         ("view", "writes in place into getitem, which is read elsewhere"),
         ("viewed", "writes in place into sigmoid, which is read elsewhere"),
@@ -1020,8 +1033,9 @@ def test_what_a_graph_would_get_wrong_is_refused(how: str, why: str) -> None:
         to_dac(Forgotten(how))
 
 
-def test_who_overwrites_what_nobody_reads_later_is_converted() -> None:
-    model, x = Forgotten("read no more"), torch.randn(3, 4)
+@pytest.mark.parametrize("how", ["read no more", "another thread draws"])
+def test_what_a_graph_gets_right_is_converted(how: str) -> None:
+    model, x = Forgotten(how), torch.randn(3, 4)
     torch.testing.assert_close(to_dac(model)(x), model(x))
 
 
