@@ -22,7 +22,7 @@ from companion.dac.calls import ByMode, Evaluated, answers_built_in, built_in, d
 from companion.neurons import of_module
 from companion.rehearsal import Example, example_of
 from companion.surgery import modes
-from companion.surgery.functions import names_in
+from companion.surgery.functions import IN_PLACE, Overwritten, is_number, names_in
 from companion.surgery.modes import (
     ANSWERS,
     PROCESSES,
@@ -49,7 +49,7 @@ class _Attribute(_Counted, fx.proxy.Attribute):
     """What stands for an attribute of a value."""
 
 
-class _Proxy(_Counted, fx.Proxy):
+class _Proxy(_Counted, Overwritten):
     """What stands for a value."""
 
     def __getattr__(self, name: str) -> fx.proxy.Attribute:
@@ -402,33 +402,56 @@ def _drop_questions(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-#: What gives a part of a tensor, or another look at it: functions, methods, attributes.
+#: What gives a part of a tensor, or another look at it, or perhaps itself: functions, methods, attributes, modules.
 _NAMES_OF_VIEWS = """
-    getitem view view_as reshape chunk split unbind transpose permute narrow select flatten unflatten unsqueeze squeeze
-    expand expand_as detach swapaxes movedim T mT H mH data
+    getitem view view_as reshape reshape_as chunk split tensor_split hsplit vsplit unbind transpose permute narrow
+    select flatten ravel unflatten unfold unsqueeze squeeze expand expand_as broadcast_to detach swapaxes swapdims
+    movedim moveaxis t adjoint diagonal T mT H mH data real imag contiguous to type type_as float double half bfloat16
+    dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
+    Identity Flatten Unflatten Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout
 """
 _VIEWS = frozenset(_NAMES_OF_VIEWS.split())
 
 
-def _is_view(node: fx.Node) -> bool:
+def _is_view(root: nn.Module, node: fx.Node) -> bool:
+    if node.op == "call_module":
+        return type(root.get_submodule(str(node.target))).__name__ in _VIEWS
     name = node.args[1] if node.target is getattr else getattr(node.target, "__name__", node.target)
     return node.op in ("call_function", "call_method") and name in _VIEWS and bool(node.all_input_nodes)
 
 
-def _refuse_what_others_read(node: fx.Node, order: Mapping[fx.Node, int]) -> None:
+def _is_apart(node: fx.Node, path: Collection[fx.Node]) -> bool:
+    """Whether a node is another element, such as another head, than one on a path of views."""
+    if node.target is not operator.getitem:
+        return False
+    index: Any = node.args[1]
+    others: list[Any] = [n.args[1] for n in path if n.target is operator.getitem and n.args[0] is node.args[0]]
+    return any(type(i) is type(index) is int and i != index and (i < 0) == (index < 0) for i in others)
+
+
+def _reads(node: fx.Node, look: fx.Node) -> bool:
+    """Whether a node reads numbers of what it is given, not its shape alone."""
+    if is_number(node) or (node.target is getattr and node.args[1] not in _VIEWS):
+        return False
+    return not str(node.target).endswith("_as") or node.args[0] is look
+
+
+def _refuse_what_others_read(root: nn.Module, node: fx.Node, order: Mapping[fx.Node, int]) -> None:
     """What an operation overwrites in a buffer, or in memory that is read by another name later, would be lost."""
     into = node.args[0]
     if not isinstance(into, fx.Node):
         return
-    first: Any = into
-    while _is_view(first):
-        first = first.all_input_nodes[0]
-    looks: list[fx.Node] = [first]
+    path = [into]
+    while _is_view(root, path[-1]):
+        path.append(path[-1].all_input_nodes[0])
+    looks = path[-1:]
+    later = list[fx.Node]()
     for look in looks:
-        views = [user for user in look.users if _is_view(user) and user.all_input_nodes[0] is look]
+        users = [user for user in look.users if _reads(user, look) and not _is_apart(user, path)]
+        views = [user for user in users if _is_view(root, user) and user.all_input_nodes[0] is look]
         looks += [view for view in views if order[view] < order[node]]
-    later = [user for look in looks if look is not into for user in look.users if order[user] > order[node]]
-    if first.op == "get_attr" or later:
+        later += [user for user in users if look is not into and order[user] > order[node]]
+    if path[-1].op == "get_attr" or later:
         raise ValueError(f"model: {_where(node) or 'its forward'} writes in place into {into}, which is read elsewhere")
 
 
@@ -458,7 +481,7 @@ def _leave_no_place(root: nn.Module, graph: fx.Graph, switched: Collection[fx.No
             or (node.op in ("call_function", "call_method") and name.endswith("_"))
         )
         if overwrites:
-            _refuse_what_others_read(node, order)
+            _refuse_what_others_read(root, node, order)
             for user in list(node.args[0].users):
                 if order[user] > order[node]:
                     user.replace_input_with(node.args[0], node)
@@ -508,9 +531,7 @@ _DROPOUTS: dict[Any, type[nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3
 }
 # What writes into its first operand, and what gives the same in new memory.
 _IN_PLACE: dict[Any, Any] = {
-    operator.iadd: operator.add,
-    operator.isub: operator.sub,
-    operator.imul: operator.mul,
+    **IN_PLACE,
     "add_": "add",
     "relu_": "relu",
     "tanh_": "tanh",

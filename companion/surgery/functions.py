@@ -10,6 +10,7 @@ import copy
 import copyreg
 import importlib
 import inspect
+import operator
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterator
 from types import CellType, CodeType, ModuleType
@@ -24,7 +25,18 @@ from companion.operators import refuse_script
 from companion.surgery.modes import QUESTIONS, TRACING, answered_otherwise, nothing_is_drawn
 from companion.surgery.places import copied
 
-__all__ = ["Called", "Rewritten", "attributes", "call_modules", "called_functions", "names_in", "unseen"]
+__all__ = [
+    "IN_PLACE",
+    "Called",
+    "Overwritten",
+    "Rewritten",
+    "attributes",
+    "call_modules",
+    "called_functions",
+    "is_number",
+    "names_in",
+    "unseen",
+]
 
 
 class Called(nn.Module):
@@ -224,8 +236,44 @@ def _contexts(module: nn.Module) -> set[str]:
     return {name for name, thing in named if name not in module._modules or _is_of("torch", thing)}
 
 
+_NUMBERS = {len, "size", "dim", "ndimension", "numel", "nelement", "stride", "shape", "ndim"}
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether a node is a number or a shape, which nobody can write into: asked for, or computed from such alone."""
+    if node.op not in ("call_function", "call_method"):
+        return False
+    if (node.args[1] if node.target is getattr else node.target) in _NUMBERS:
+        return True
+    arithmetic = getattr(node.target, "__module__", "") == "_operator"
+    return arithmetic and all(map(is_number, node.all_input_nodes))
+
+
+class Overwritten(fx.Proxy):
+    """What stands for a value that ``x += y`` writes into: to torch.fx it is another one, while x is read as before."""
+
+
+def _in_place(name: str) -> Callable[[fx.Proxy, Any], fx.Proxy]:
+    def compute(x: fx.Proxy, y: Any) -> fx.Proxy:
+        function = getattr(operator, f"__{name}__" if is_number(x.node) else f"__i{name}__")
+        return x.tracer.create_proxy("call_function", function, (x, y), {})
+
+    return compute
+
+
+#: By what writes into its first operand, what gives the same in new memory.
+IN_PLACE: dict[Any, Any] = {}
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+    IN_PLACE[getattr(operator, f"__i{_name}__")] = getattr(operator, f"__{_name}__")
+    setattr(Overwritten, f"__i{_name}__", _in_place(_name))
+
+
 class _Own(fx.Tracer):
     """Traces what a module does itself."""
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """Make what stands for a value."""
+        return Overwritten(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Every module inside is one node."""

@@ -345,11 +345,13 @@ class Overwriting(nn.Module):
         self.stem, self.left, self.right = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)
 
     def forward(self, x):
-        y = self.stem(x)
+        y = same = self.stem(x)
         active = F.relu(y)
         y += x.mean(1, keepdim=True)
         left = self.left(active)
-        z = self.stem.bias.sum() + y
+        size = before = x.shape[1]
+        size += 1
+        z = self.stem.bias.sum() + same * (size - before)
         F.relu(y, inplace=True)
         return left + self.right(y) + z.mean(1, keepdim=True)
 
@@ -1036,6 +1038,58 @@ def test_what_a_graph_would_get_wrong_is_refused(how: str, why: str) -> None:
 @pytest.mark.parametrize("how", ["read no more", "another thread draws"])
 def test_what_a_graph_gets_right_is_converted(how: str) -> None:
     model, x = Forgotten(how), torch.randn(3, 4)
+    torch.testing.assert_close(to_dac(model)(x), model(x))
+
+
+class Skipping(nn.Module):
+    """Overwrites what is kept by another name."""
+
+    def __init__(self, skip) -> None:
+        super().__init__()
+        self.first, self.last, self.skip = nn.Linear(4, 4), nn.Linear(4, 4), skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x)
+        skip = self.skip(h)
+        return self.last(F.relu(h, inplace=True)) + skip
+
+
+@pytest.mark.parametrize(
+    "skip", [nn.Identity(), nn.Dropout(), nn.Flatten(), *map(operator.methodcaller, ("contiguous", "float", "ravel"))]
+)
+def test_what_may_be_the_tensor_itself_is_not_overwritten(skip) -> None:
+    with pytest.raises(ValueError, match="writes in place into first, which is read elsewhere"):
+        to_dac(Skipping(skip).eval())
+
+
+class Apart(nn.Module):
+    """Overwrites one of several tensors, or what only gives its shape to others."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.first, self.last = how, nn.Linear(4, 4), nn.Linear(4, 4)
+        self.attention, self.memory = nn.MultiheadAttention(4, 1), nn.LSTM(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.last(F.relu(self.first(x)))
+        if self.how == "heads":
+            heads = h.transpose(0, 1)
+            q, k = heads[0], heads[1]
+            q *= 2
+            return q @ k.transpose(0, 1)
+        if self.how == "outputs":
+            y, weights = self.attention(h, h, h)
+            return F.relu(y, inplace=True) * weights.sum()
+        if self.how == "nested outputs":
+            y, (last, cell) = self.memory(h)
+            return F.relu(last, inplace=True) + cell + y
+        y = F.relu(h.flatten(0, 1), inplace=True)
+        return y.view_as(h) + y.view(h.shape) + y.view(len(h), h.size(1), -1)
+
+
+@pytest.mark.parametrize("how", ["heads", "outputs", "nested outputs", "shape"])
+def test_what_lies_apart_may_be_overwritten(how: str) -> None:
+    model, x = Apart(how).eval(), torch.randn(3, 2, 4)
     torch.testing.assert_close(to_dac(model)(x), model(x))
 
 

@@ -51,6 +51,27 @@ def test_calls_of_functions_are_replaced_and_the_module_stays_what_it_was() -> N
     assert not [name for name, _ in model.named_children() if name.startswith("relu")]
 
 
+class Adding(nn.Module):
+    """Adds to a tensor and to a number that have other names, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.shift = nn.Linear(4, 4), nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = skip = self.layer(x)
+        x += self.shift
+        x *= 2
+        size = before = x.shape[0]
+        size += 1
+        return F.relu(x) + skip * before / size
+
+
+def test_a_sum_in_place_is_seen_by_every_name() -> None:
+    model, x = Adding(), torch.randn(3, 4)
+    torch.testing.assert_close(replace_activations(model, {"relu": nn.ReLU})(x), model(x))
+
+
 def test_settings_of_functions_stay_where_they_are_not_replaced() -> None:
     model = Functional()
     new = replace_activations(model, {"relu": nn.Tanh}, where="relu_2")
