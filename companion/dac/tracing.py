@@ -52,9 +52,19 @@ class _Attribute(_Counted, fx.proxy.Attribute):
 class _Proxy(_Counted, Overwritten):
     """What stands for a value."""
 
-    def __getattr__(self, name: str) -> fx.proxy.Attribute:
-        """Return what stands for the attribute, which may be a method."""
-        return _Attribute(self, name)
+    def __getattr__(self, name: str) -> Any:
+        """Return what stands for the attribute, which may be a method; of a buffer what no ``Module.to`` changes."""
+        own = getattr(self.tracer.held(self), name, None)
+        lasts = isinstance(own, (int, torch.Size)) or (isinstance(own, torch.dtype) and not own.is_floating_point)
+        return own if lasts else _Attribute(self, name)
+
+    def __float__(self) -> float:
+        """Return a number that a buffer holds."""
+        return float(self.tracer.held(self))
+
+    def __int__(self) -> int:
+        """Return a number that a buffer holds."""
+        return int(self.tracer.held(self))
 
     @classmethod
     def __torch_function__(cls, orig_method: Any, types: Any, args: Any = None, kwargs: Any = None) -> Any:
@@ -76,18 +86,44 @@ class _Tracer(fx.Tracer):
         self.example_input, self.fixed = example_input, fixed or {}
         self.inside: list[nn.Module] = []
         self.values: dict[fx.Node, Any] = {}
+        #: What is computed from buffers alone, and what has no gradient: that, and what shapes decide.
+        self.of_buffers, self.without_gradient = set[fx.Node](), set[fx.Node]()
         self.computing = False
         self.modes = self._modes()
 
     @staticmethod
-    def _modes() -> list[bool]:
-        return [answer() for answer, _ in QUESTIONS.values()]
+    def _modes() -> dict[str, bool]:
+        return {name: answer() for name, (answer, _) in QUESTIONS.items()}
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         """Refuse what is computed in another mode of torch's than the network was called in: a graph forgets it."""
-        if not self.computing and self._modes() != self.modes:
+        node, modes = super().create_node(*args, **kwargs), self._modes()
+        inputs, calls = set(node.all_input_nodes), node.op in ("call_function", "call_method")
+        held = node.op == "get_attr" and node.target in dict(self.root.named_buffers())
+        if held or (calls and inputs and inputs <= self.of_buffers):
+            self.of_buffers.add(node)
+        if held or (calls and (_asks(node) or inputs <= self.without_gradient)):
+            self.without_gradient.add(node)
+            modes["gradients"] = self.modes["gradients"]
+        if modes != self.modes and node.op not in ("placeholder", "get_attr"):
             raise ValueError("it computes inside of torch.no_grad, autocast or the like, which a graph forgets")
-        return super().create_node(*args, **kwargs)
+        return node
+
+    def create_proxy(self, *args: Any, **kwargs: Any) -> Any:
+        """Make what stands for a value; the shape of a buffer is what it is."""
+        proxy = super().create_proxy(*args, **kwargs)
+        if proxy.node not in self.of_buffers or not is_number(proxy.node):
+            return proxy
+        value = self._value(proxy.node)
+        self.graph.erase_node(proxy.node)
+        return value
+
+    def held(self, obj: fx.Proxy) -> Any:
+        """What a value is if it is computed from buffers alone; else None."""
+        return self._value(obj.node) if obj.node in self.of_buffers else None
+
+    def _is_answered(self, obj: fx.Proxy) -> bool:
+        return self.example_input is not None or obj.node in self.of_buffers
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a module becomes one node of the graph."""
@@ -121,37 +157,39 @@ class _Tracer(fx.Tracer):
 
     def is_a(self, obj: fx.Proxy, kinds: Any) -> bool:
         """Whether a value is of a kind for the example; without one, arguments are tensors."""
-        if self.example_input is not None:
+        if self._is_answered(obj):
             return isinstance(self._value(obj.node), kinds)
-        return isinstance(obj, kinds) or (obj.node.op == "placeholder" and issubclass(Tensor, kinds))
+        kind = {"placeholder": Tensor, "get_attr": nn.Parameter}.get(obj.node.op, type(obj))
+        return isinstance(obj, kinds) or issubclass(kind, kinds)
 
     def length(self, obj: fx.Proxy) -> int:
         """How many numbers a shape has for the example; of tensors this is the batch's business."""
-        value = None if self.example_input is None else self._value(obj.node)
-        return len(value) if isinstance(value, tuple) else fx.Proxy.__len__(obj)
+        value: Any = self._value(obj.node) if self._is_answered(obj) else None
+        return len(value) if isinstance(value, tuple) or obj.node in self.of_buffers else fx.Proxy.__len__(obj)
 
     def to_bool(self, obj: fx.Proxy) -> bool:
         """Decide as the network does for the example."""
-        return super().to_bool(obj) if self.example_input is None else bool(self._value(obj.node))
+        return bool(self._value(obj.node)) if self._is_answered(obj) else super().to_bool(obj)
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
         """As many elements as there are for the example."""
-        if self.example_input is None:
+        if not self._is_answered(obj):
             return super().iter(obj)
         return iter([operator.getitem(obj, index) for index in range(len(self._value(obj.node)))])
 
     @torch.no_grad()
     def _value(self, wanted: fx.Node) -> Any:
-        """What a node is for the example input."""
+        """What a node is for the example input, or for any if it is computed from buffers alone."""
         if not self.values:
-            replica = copy.deepcopy(self.root)
+            shared = self.root.parameters() if self.example_input is None else ()
+            replica = copy.deepcopy(self.root, {id(parameter): parameter for parameter in shared})
             replica.eval()
             self.network = fx.Interpreter(replica, graph=self.graph)
             self.network.args_iter = iter([self.example_input])
             self.network.env = self.values
-        self.computing = True
+        self.computing = wanted not in self.of_buffers  # a number that is drawn there would be built in
         for node in self.graph.nodes:
-            if node not in self.values:
+            if node not in self.values and (wanted not in self.of_buffers or node in self.of_buffers):
                 self.values[node] = self.network.run_node(node)
         self.computing = False
         return self.values[wanted]
@@ -345,9 +383,11 @@ def _questions_are_answered(root: nn.Module) -> Iterator[None]:
     answers = [(g, name, answer) for g in own.values() for name, answer in _ANSWERS.items() if name not in g]
     for g, name, answer in answers:
         g[name] = answer
+    is_tensor, torch.is_tensor = torch.is_tensor, _is_tensor  # type: ignore[assignment]
     try:
         yield
     finally:
+        torch.is_tensor = is_tensor
         for g, name, _ in answers:
             del g[name]
 
@@ -362,6 +402,10 @@ def _length(x: Any) -> Any:
 
 def _is_a(x: Any, kinds: Any) -> bool:
     return x.tracer.is_a(x, kinds) if isinstance(x, _Proxy) else isinstance(x, kinds)
+
+
+def _is_tensor(x: Any) -> bool:
+    return _is_a(x, Tensor)
 
 
 _ANSWERS: dict[str, Callable[..., Any]] = {"len": _length, "isinstance": _is_a}
@@ -406,8 +450,8 @@ def _drop_questions(graph: fx.Graph) -> None:
 _NAMES_OF_VIEWS = """
     getitem view view_as reshape reshape_as chunk split tensor_split hsplit vsplit unbind transpose permute narrow
     select flatten ravel unflatten unfold unsqueeze squeeze expand expand_as broadcast_to detach swapaxes swapdims
-    movedim moveaxis t adjoint diagonal T mT H mH data real imag contiguous to type type_as float double half bfloat16
-    dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
+    movedim moveaxis t adjoint diagonal T mT H mH data grad real imag contiguous to type type_as
+    float double half bfloat16 dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
     Identity Flatten Unflatten Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout
 """
 _VIEWS = frozenset(_NAMES_OF_VIEWS.split())
@@ -420,18 +464,33 @@ def _is_view(root: nn.Module, node: fx.Node) -> bool:
     return node.op in ("call_function", "call_method") and name in _VIEWS and bool(node.all_input_nodes)
 
 
+def _are_apart(i: Any, j: Any) -> bool:
+    """Whether two indices give other elements of a tensor, such as other heads, or halves that meet in the middle."""
+    if isinstance(i, tuple) and isinstance(j, tuple) and len(i) == len(j):
+        pairs = list(zip(i, j, strict=True))
+        aligned = all(a is b for a, b in pairs if a in (None, ...) or b in (None, ...))
+        return aligned and any(_are_apart(a, b) for a, b in pairs)
+    if isinstance(i, slice) and isinstance(j, slice):
+        return (i.stop is not None and i.stop == j.start) or (j.stop is not None and j.stop == i.start)
+    return type(i) is type(j) is int and i != j and (i < 0) == (j < 0)
+
+
 def _is_apart(node: fx.Node, path: Collection[fx.Node]) -> bool:
-    """Whether a node is another element, such as another head, than one on a path of views."""
+    """Whether a node is another part than one on a path of views."""
     if node.target is not operator.getitem:
         return False
-    index: Any = node.args[1]
-    others: list[Any] = [n.args[1] for n in path if n.target is operator.getitem and n.args[0] is node.args[0]]
-    return any(type(i) is type(index) is int and i != index and (i < 0) == (index < 0) for i in others)
+    parts = [part for part in path if part.target is operator.getitem and part.args[0] is node.args[0]]
+    return any(_are_apart(part.args[1], node.args[1]) for part in parts)
+
+
+def _asks(node: fx.Node) -> bool:
+    """Whether a node asks for a shape, a dtype and the like."""
+    return is_number(node) or (node.target is getattr and node.args[1] not in _VIEWS)
 
 
 def _reads(node: fx.Node, look: fx.Node) -> bool:
     """Whether a node reads numbers of what it is given, not its shape alone."""
-    if is_number(node) or (node.target is getattr and node.args[1] not in _VIEWS):
+    if _asks(node):
         return False
     return not str(node.target).endswith("_as") or node.args[0] is look
 

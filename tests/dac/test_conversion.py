@@ -1003,6 +1003,9 @@ class Forgotten(nn.Module):
             h = self.first(x - self.mean.view(1, -1))
         if self.how == "view":
             h[:, :4].mul_(2)
+        if self.how == "overlapping":
+            h[..., :5].mul_(2)
+            h = h[..., 4:].repeat(1, 2)
         if self.how == "viewed":
             h = h.sigmoid()
             part = h[:, :4]
@@ -1027,6 +1030,7 @@ class Forgotten(nn.Module):
         ("NumPy draws", "it draws a random number"),
         ("buffer", "writes in place into mean, which is read elsewhere"),
         ("view", "writes in place into getitem, which is read elsewhere"),
+        ("overlapping", "writes in place into getitem, which is read elsewhere"),
         ("viewed", "writes in place into sigmoid, which is read elsewhere"),
     ],
 )
@@ -1077,6 +1081,10 @@ class Apart(nn.Module):
             q, k = heads[0], heads[1]
             q *= 2
             return q @ k.transpose(0, 1)
+        if self.how == "halves":
+            q, k = h[..., :2], h[..., 2:]
+            q *= 2
+            return torch.cat((k, q), -1)
         if self.how == "outputs":
             y, weights = self.attention(h, h, h)
             return F.relu(y, inplace=True) * weights.sum()
@@ -1087,10 +1095,71 @@ class Apart(nn.Module):
         return y.view_as(h) + y.view(h.shape) + y.view(len(h), h.size(1), -1)
 
 
-@pytest.mark.parametrize("how", ["heads", "outputs", "nested outputs", "shape"])
+@pytest.mark.parametrize("how", ["heads", "halves", "outputs", "nested outputs", "shape"])
 def test_what_lies_apart_may_be_overwritten(how: str) -> None:
     model, x = Apart(how).eval(), torch.randn(3, 2, 4)
     torch.testing.assert_close(to_dac(model)(x), model(x))
+
+
+#: What the code of a network may ask of a buffer, and then does.
+QUESTIONS = {
+    "kind": lambda m, x: x * m.mask if isinstance(m.mask, torch.Tensor) else x,
+    "tensor": lambda m, x: x * m.mask if torch.is_tensor(m.mask) else x,
+    "a parameter": lambda m, x: x * m.mask if isinstance(m.first.weight, nn.Parameter) else x,
+    "dtype": lambda m, x: x * m.mask if m.mask.dtype is torch.bool else x,
+    "real dtype": lambda m, x: x * m.mask if m.scales.dtype == torch.float32 else x,
+    "device": lambda m, x: x * m.mask if m.mask.device.type == "cpu" else x,
+    "length": lambda m, x: sum(x * m.scales[i] for i in range(len(m.scales))),
+    "shape": lambda m, x: sum(x * m.scales[i] for i in range(m.scales.shape[0] * m.scales.dim())),
+    "elements": lambda m, x: sum(x * scale for scale in m.scales),
+    "number": lambda m, x: x * float(m.scales[1]) + int(m.ready),
+    "truth": lambda m, x: x * m.mask if m.ready else x,
+    "computed": lambda m, x: x * m.mask if (m.scales * 2).sum() > 1 else x,
+}
+
+
+class Questioning(nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.first, self.last = name, nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("mask", torch.tensor([True, False, True, False]))
+        self.register_buffer("scales", torch.tensor([1.0, 2.0]))
+        self.register_buffer("ready", torch.tensor(True))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = QUESTIONS[self.name](self, self.last(F.relu(self.first(x))))
+        return result
+
+
+@pytest.mark.parametrize("example", [None, (4,)])
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_question_about_a_buffer_is_answered(name: str, example) -> None:
+    model, x = Questioning(name), torch.randn(3, 4)
+    torch.testing.assert_close(to_dac(model, example)(x), model(x))
+
+
+class Positions(nn.Module):
+    """Adds what is computed from a buffer and a shape, without gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("inv", torch.rand(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            t = torch.arange(x.shape[1], device=x.device)
+            angles = t[:, None] * self.inv.to(x.dtype)
+            positions = torch.cat((angles.sin(), angles.cos()), 1)
+        return self.last(F.relu(self.first(x + positions.expand(len(x), -1, -1))))
+
+
+def test_what_has_no_gradient_may_be_computed_without() -> None:
+    model, x = Positions(), torch.randn(2, 5, 4)
+    new = to_dac(model)
+    for module in (model, new):
+        module.inv.mul_(2)
+    torch.testing.assert_close(new(x), model(x))
 
 
 def test_buffers_keep_their_names_and_noise_is_drawn_at_each_call() -> None:
