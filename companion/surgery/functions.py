@@ -241,12 +241,17 @@ _NUMBERS = {len, "size", "dim", "ndimension", "numel", "nelement", "stride", "sh
 
 def is_number(node: fx.Node) -> bool:
     """Whether a node is a number or a shape, which nobody can write into: asked for, or computed from such alone."""
-    if node.op not in ("call_function", "call_method"):
-        return False
-    if (node.args[1] if node.target is getattr else node.target) in _NUMBERS:
-        return True
-    arithmetic = getattr(node.target, "__module__", "") == "_operator"
-    return arithmetic and all(map(is_number, node.all_input_nodes))
+    waiting, seen = [node], {node}
+    for each in waiting:
+        if each.op not in ("call_function", "call_method"):
+            return False
+        if (each.args[1] if each.target is getattr else each.target) in _NUMBERS:
+            continue
+        if getattr(each.target, "__module__", "") != "_operator":
+            return False
+        waiting += [n for n in each.all_input_nodes if n not in seen]
+        seen.update(each.all_input_nodes)
+    return True
 
 
 class Overwritten(fx.Proxy):
