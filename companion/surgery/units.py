@@ -212,7 +212,7 @@ def _is_whole(module: nn.Module) -> bool:
 
 
 #: By endings of their names, how many of their tensors some functions read: of others only what they look like.
-_READING = ((("_like",), 0), (("type_as", "view_as", "expand_as", "to"), 1))
+_READING = (("_like", 0), ("_as", 1), ("to", 1))
 
 
 @dataclass
