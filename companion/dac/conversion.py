@@ -481,6 +481,10 @@ def to_dac(
     gradients, inference mode, autocast, or several processes, and does something else by the answer, this answer is
     built in: ``converted`` says so, and with another one the new network raises an error.
 
+    *Buffers* keep their names, and what is computed from them follows when they change. Where the code decides by what
+    a buffer holds, or makes a number of it by ``float`` or ``int``, what it held is built in. Code that compares
+    ``type(buffer)`` with Tensor, or a dtype of real numbers by ``is``, is misled: ``isinstance`` and ``==`` are right.
+
     *Dropout* between an activation and its layer now drops z, not φ(z + b): a dropped input contributes φ(b). In
     evaluation there is no difference. Zeros around an image are put there after the activation.
 
