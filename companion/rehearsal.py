@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
-__all__ = ["Example", "call", "deepcopy", "example_of", "like_of", "rehearse"]
+__all__ = ["Example", "call", "deepcopy", "difference", "example_of", "like_of", "rehearse"]
 
 T = TypeVar("T")
 
@@ -64,6 +64,44 @@ def deepcopy(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
         if isinstance(module, nn.TransformerDecoderLayer) and "activation" in module._modules:
             vars(module)["activation"] = module._modules["activation"]
     return new
+
+
+@torch.no_grad()
+def difference(model: nn.Module, other: Callable[[tuple[Any, ...], dict[str, Any]], Any], example: Example) -> str:
+    """What another way to compute a network gives that the network does not, for an example; "" where it is the same.
+
+    A shape becomes random numbers, in a copy of the network in evaluation mode. Where that cannot take the example, or
+    holds no numbers, nothing is compared.
+    """
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        return ""
+    args, kwargs = example_of(model, example)
+    if _is_shape(example):
+        generator = torch.Generator().manual_seed(0)
+        args = (torch.randn(args[0].shape, generator=generator).to(args[0]),)
+    replica = deepcopy(model).eval()
+    try:
+        expected = replica(*_cloned(args), **_cloned(kwargs))
+    except Exception:  # who runs the network on it says so
+        return ""
+    found = other(_cloned(args), _cloned(kwargs))
+    pairs = [pair for pair in zip(*map(tree_leaves, (found, expected)), strict=False) if _are_tensors(*pair)]
+    for x, y in pairs:
+        try:
+            # of the largest number, since sums may be in another order
+            close = y.abs().nan_to_num(0.0, 0.0).amax().item() * torch.finfo(y.dtype).eps ** 0.5 if _is_real(y) else 0.0
+            torch.testing.assert_close(x, y, rtol=0.0, atol=close, equal_nan=True)
+        except AssertionError as error:
+            return " ".join(str(error).split("\n\n")[0].split())
+    return ""
+
+
+def _is_real(x: Tensor) -> bool:
+    return x.is_floating_point() and x.numel() > 0
+
+
+def _are_tensors(x: Any, y: Any) -> bool:
+    return isinstance(x, Tensor) and isinstance(y, Tensor)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from companion.activations import ACTIVATIONS, is_elementwise, is_identity
 from companion.baselines import MultiBias
 from companion.dac.flow import NORMS, Flow, follow
 from companion.dac.layers import DACConv2d, DACLinear
-from companion.dac.tracing import SHAPE, Network, free_name, trace
+from companion.dac.tracing import SHAPE, Network, free_name, refuse_another, trace
 from companion.operators import as_int
 from companion.rehearsal import Example
 from companion.surgery.places import forget_hooks, hand_over_hooks
@@ -421,7 +422,8 @@ def to_dac(
         A network that torch.fx can trace. It stays as it is.
     example : sequence of int, Tensor, tuple, mapping, optional
         For networks that decide by the shape or the kind of their input: the decisions for this one are built in. A
-        batch, or the shape of one input without the batch; for several arguments nothing is built in.
+        batch, or the shape of one input without the batch; for several arguments nothing is built in. With it the new
+        network is compared with the old one.
     first : bool
         Also replace the first layer, which no activation precedes. Its biases are 0; this changes the function.
     shared : bool
@@ -518,7 +520,10 @@ def to_dac(
     if entrance is not None:
         changed[str(entrance.target)] = "the first layer has an activation"
     made = _rebuild(net, flow, _pre_activated if shared else _dac)
-    return _finished(net, flow, made, changed, model)
+    new = _finished(net, flow, made, changed, model)
+    if not changed:
+        refuse_another(model, lambda args, kwargs: copy.deepcopy(new).eval()(*args, **kwargs), example)
+    return new
 
 
 def _entrance(net: Network) -> fx.Node:

@@ -18,10 +18,18 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from companion.activations import ACTIVATIONS, FUNCTIONS, is_elementwise, is_softmax, kind_of
-from companion.dac.calls import ByMode, Evaluated, answers_built_in, built_in, differences, known, let_choose
+from companion.dac.calls import (
+    ByMode,
+    Evaluated,
+    answers_built_in,
+    built_in,
+    differences,
+    known,
+    let_choose,
+)
 from companion.neurons import of_module
-from companion.rehearsal import Example, example_of
-from companion.surgery import modes
+from companion.rehearsal import Example, difference, example_of
+from companion.surgery import functions, modes
 from companion.surgery.functions import IN_PLACE, Overwritten, is_number, names_in
 from companion.surgery.modes import (
     ANSWERS,
@@ -33,7 +41,7 @@ from companion.surgery.modes import (
 )
 from companion.surgery.places import part, put
 
-__all__ = ["SHAPE", "Network", "free_name", "trace"]
+__all__ = ["SHAPE", "Network", "free_name", "refuse_another", "trace"]
 
 
 class _Counted:
@@ -55,16 +63,17 @@ class _Proxy(_Counted, Overwritten):
     def __getattr__(self, name: str) -> Any:
         """Return what stands for the attribute, which may be a method; of a buffer what no ``Module.to`` changes."""
         own = getattr(self.tracer.held(self), name, None)
-        lasts = isinstance(own, (int, torch.Size)) or (isinstance(own, torch.dtype) and not own.is_floating_point)
+        lasts = name in ("ndim", "shape") or (isinstance(own, torch.dtype) and not own.is_floating_point)
+        lasts = lasts and own is not None
         return own if lasts else _Attribute(self, name)
 
     def __float__(self) -> float:
         """Return a number that a buffer holds."""
-        return float(self.tracer.held(self))
+        return float(self.tracer.number(self))
 
     def __int__(self) -> int:
         """Return a number that a buffer holds."""
-        return int(self.tracer.held(self))
+        return int(self.tracer.number(self))
 
     @classmethod
     def __torch_function__(cls, orig_method: Any, types: Any, args: Any = None, kwargs: Any = None) -> Any:
@@ -99,15 +108,30 @@ class _Tracer(fx.Tracer):
         """Refuse what is computed in another mode of torch's than the network was called in: a graph forgets it."""
         node, modes = super().create_node(*args, **kwargs), self._modes()
         inputs, calls = set(node.all_input_nodes), node.op in ("call_function", "call_method")
-        held = node.op == "get_attr" and node.target in dict(self.root.named_buffers())
+        held = node.op == "get_attr" and (
+            node.target in dict(self.root.named_buffers()) or isinstance(vars(self.root).get(str(node.target)), Tensor)
+        )
+        if calls and inputs and _writes(node) and not inputs <= self.of_buffers:
+            self._forget(node.args[0])
         if held or (calls and inputs and inputs <= self.of_buffers):
             self.of_buffers.add(node)
-        if held or (calls and (_asks(node) or inputs <= self.without_gradient)):
+        if held or (calls and (_asks(node) or _name(node) in _WITHOUT_GRADIENT or inputs <= self.without_gradient)):
             self.without_gradient.add(node)
             modes["gradients"] = self.modes["gradients"]
         if modes != self.modes and node.op not in ("placeholder", "get_attr"):
             raise ValueError("it computes inside of torch.no_grad, autocast or the like, which a graph forgets")
         return node
+
+    def _forget(self, into: Any) -> None:
+        """What is written into, and all that was made of it, is no longer of buffers alone."""
+        changed = {into}
+        while isinstance(into, fx.Node) and _is_view(self.root, into):
+            changed.add(into := into.all_input_nodes[0])
+        for node in self.graph.nodes:
+            if node in self.without_gradient and not changed.isdisjoint(node.all_input_nodes):
+                changed.add(node)
+        self.of_buffers -= changed
+        self.without_gradient -= changed
 
     def create_proxy(self, *args: Any, **kwargs: Any) -> Any:
         """Make what stands for a value; the shape of a buffer is what it is."""
@@ -121,6 +145,13 @@ class _Tracer(fx.Tracer):
     def held(self, obj: fx.Proxy) -> Any:
         """What a value is if it is computed from buffers alone; else None."""
         return self._value(obj.node) if obj.node in self.of_buffers else None
+
+    def number(self, obj: fx.Proxy) -> Any:
+        """What a buffer holds, or a number is for the example; else an error."""
+        value: Any = self._value(obj.node) if self._is_answered(obj) else None
+        if obj.node not in self.of_buffers and not isinstance(value, (int, float)):
+            raise TypeError("it makes a number of what it computes, which would be built in")
+        return value
 
     def _is_answered(self, obj: fx.Proxy) -> bool:
         return self.example_input is not None or obj.node in self.of_buffers
@@ -159,8 +190,10 @@ class _Tracer(fx.Tracer):
         """Whether a value is of a kind for the example; without one, arguments are tensors."""
         if self._is_answered(obj):
             return isinstance(self._value(obj.node), kinds)
-        kind = {"placeholder": Tensor, "get_attr": nn.Parameter}.get(obj.node.op, type(obj))
-        return isinstance(obj, kinds) or issubclass(kind, kinds)
+        kind = {"placeholder": Tensor, "get_attr": nn.Parameter}.get(obj.node.op)
+        if kind is None and not isinstance(obj, kinds) and issubclass(Tensor, kinds):
+            raise TypeError("it asks whether a value is a tensor")
+        return isinstance(obj, kinds) or issubclass(kind or type(obj), kinds)
 
     def length(self, obj: fx.Proxy) -> int:
         """How many numbers a shape has for the example; of tensors this is the batch's business."""
@@ -232,7 +265,40 @@ def trace(model: nn.Module, example: Example | None) -> Network:
         if otherwise:
             limits["training"] = f"False: {otherwise}"
             graph.call_module(_added(root, "evaluated", Evaluated(otherwise).eval()))
+    refuse_another(model, _Run(root, graph=graph).of, example)
     return Network(root, graph, limits)
+
+
+def refuse_another(
+    model: nn.Module, computed: Callable[[tuple[Any, ...], dict[str, Any]], Any], example: Example | None
+) -> None:
+    """Refuse what gives something else than a network does for an example."""
+    if example is not None and (other := difference(model, computed, example)):
+        raise ValueError(
+            f"model: for the example its graph gives something else ({other}): the network does what a graph forgets, "
+            "such as to write where another name reads; a part of it may be traced alone"
+        )
+
+
+class _Run(fx.Interpreter):
+    """Runs a graph; arguments have their names."""
+
+    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """Return what an argument is; where it was left out, its default."""
+        several: Any = {} if target.startswith("**") else () if target.startswith("*") else None
+        return self.given.get(target, *args or (several,))
+
+    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the network gives in evaluation mode. What tracing left behind in it cannot always be copied."""
+        names = [node.target for node in self.graph.nodes if node.op == "placeholder" and node.target[0] != "*"]
+        self.given = dict(zip(names, args, strict=False)) | kwargs
+        modes = {module: module.training for module in self.module.modules()}
+        self.module.eval()
+        try:
+            return self.run()
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
 
 
 def _one_tensor(model: nn.Module, example: Example | None) -> Tensor | None:
@@ -383,11 +449,15 @@ def _questions_are_answered(root: nn.Module) -> Iterator[None]:
     answers = [(g, name, answer) for g in own.values() for name, answer in _ANSWERS.items() if name not in g]
     for g, name, answer in answers:
         g[name] = answer
-    is_tensor, torch.is_tensor = torch.is_tensor, _is_tensor  # type: ignore[assignment]
+    is_tensor = torch.is_tensor
+    imported = [(g, name) for g in own.values() for name, thing in g.items() if thing is is_tensor]
+    for g, name in (*imported, (vars(torch), "is_tensor")):
+        g[name] = _is_tensor
     try:
         yield
     finally:
-        torch.is_tensor = is_tensor
+        for g, name in (*imported, (vars(torch), "is_tensor")):
+            g[name] = is_tensor
         for g, name, _ in answers:
             del g[name]
 
@@ -423,7 +493,7 @@ def _line(error: BaseException) -> str:
     own = [
         frame
         for frame in frames
-        if not frame.filename.startswith((library, __file__, modes.__file__, contextlib.__file__))
+        if not frame.filename.startswith((library, __file__, modes.__file__, functions.__file__, contextlib.__file__))
     ]
     return f"; it is the line '{own[-1].line}'" if own and own[-1].line else ""
 
@@ -450,18 +520,46 @@ def _drop_questions(graph: fx.Graph) -> None:
 _NAMES_OF_VIEWS = """
     getitem view view_as reshape reshape_as chunk split tensor_split hsplit vsplit unbind transpose permute narrow
     select flatten ravel unflatten unfold unsqueeze squeeze expand expand_as broadcast_to detach swapaxes swapdims
-    movedim moveaxis t adjoint diagonal T mT H mH data grad real imag contiguous to type type_as
+    movedim moveaxis t adjoint diagonal as_strided T mT H mH data grad real imag view_as_real view_as_complex positive
+    atleast_1d atleast_2d atleast_3d broadcast_tensors dsplit contiguous to cpu cuda type type_as
     float double half bfloat16 dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
     Identity Flatten Unflatten Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout
 """
 _VIEWS = frozenset(_NAMES_OF_VIEWS.split())
+_OVERLAPPING = frozenset(["expand", "expand_as", "broadcast_to", "broadcast_tensors", "unfold", "as_strided"])
 
 
 def _is_view(root: nn.Module, node: fx.Node) -> bool:
-    if node.op == "call_module":
-        return type(root.get_submodule(str(node.target))).__name__ in _VIEWS
-    name = node.args[1] if node.target is getattr else getattr(node.target, "__name__", node.target)
-    return node.op in ("call_function", "call_method") and name in _VIEWS and bool(node.all_input_nodes)
+    if node.op == "call_module":  # what others wrote may give back what it is given
+        kind = type(root.get_submodule(str(node.target)))
+        return kind.__name__ in _VIEWS or not kind.__module__.startswith(("torch.nn.", "companion."))
+    if node.target is operator.getitem and _copies(node.args[1]):
+        return False
+    return node.op in ("call_function", "call_method") and _name(node) in _VIEWS and bool(node.all_input_nodes)
+
+
+def _name(node: fx.Node) -> str:
+    """What is called, or asked for."""
+    return str(node.args[1] if node.target is getattr else getattr(node.target, "__name__", node.target))
+
+
+def _writes(node: fx.Node) -> bool:
+    """Whether a function or a method writes into its first operand."""
+    if node.target in (operator.and_, operator.or_):  # so called because of Python's words
+        return False
+    named = _name(node).removesuffix("__").endswith("_")  # x.__and__ gives new memory
+    return bool(named or node.kwargs.get("inplace", False) or node.target in _IN_PLACE)
+
+
+#: Comparisons and the like, which have no gradient.
+_NAMES_WITHOUT_GRADIENT = "eq ne lt le gt ge isnan isinf isfinite logical_not argmax argmin detach sign"
+_WITHOUT_GRADIENT = frozenset(_NAMES_WITHOUT_GRADIENT.split())
+
+
+def _copies(index: Any) -> bool:
+    """Whether an index picks elements, which makes a copy."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(p, (list, Tensor)) or (isinstance(p, fx.Node) and not is_number(p)) for p in parts)
 
 
 def _are_apart(i: Any, j: Any) -> bool:
@@ -477,7 +575,7 @@ def _are_apart(i: Any, j: Any) -> bool:
 
 def _is_apart(node: fx.Node, path: Collection[fx.Node]) -> bool:
     """Whether a node is another part than one on a path of views."""
-    if node.target is not operator.getitem:
+    if node.target is not operator.getitem or any(_name(part) in _OVERLAPPING for part in path):
         return False
     parts = [part for part in path if part.target is operator.getitem and part.args[0] is node.args[0]]
     return any(_are_apart(part.args[1], node.args[1]) for part in parts)
@@ -530,16 +628,10 @@ def _leave_no_place(root: nn.Module, graph: fx.Graph, switched: Collection[fx.No
             given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
             node.args, node.kwargs = (given.pop("input"),), given
         module = root.get_submodule(node.target) if node.op == "call_module" else None
-        name = getattr(node.target, "__name__", str(node.target)).removesuffix("__")  # x.__and__ gives new memory
         if node.target in (operator.and_, operator.or_):  # so called because of Python's words
             continue
-        overwrites = (
-            getattr(module, "inplace", False)
-            or node.kwargs.get("inplace", False)
-            or node.target in _IN_PLACE
-            or (node.op in ("call_function", "call_method") and name.endswith("_"))
-        )
-        if overwrites:
+        calls = node.op in ("call_function", "call_method")
+        if getattr(module, "inplace", False) or (calls and _writes(node)):
             _refuse_what_others_read(root, node, order)
             for user in list(node.args[0].users):
                 if order[user] > order[node]:

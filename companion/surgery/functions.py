@@ -236,31 +236,33 @@ def _contexts(module: nn.Module) -> set[str]:
     return {name for name, thing in named if name not in module._modules or _is_of("torch", thing)}
 
 
-_NUMBERS = {len, "size", "dim", "ndimension", "numel", "nelement", "stride", "shape", "ndim"}
+_NUMBERS = {len, "item", "tolist", "size", "dim", "ndimension", "numel", "nelement", "stride", "shape", "ndim"}
 
 
 def is_number(node: fx.Node) -> bool:
     """Whether a node is a number or a shape, which nobody can write into: asked for, or computed from such alone."""
-    waiting, seen = [node], {node}
-    for each in waiting:
-        if each.op not in ("call_function", "call_method"):
-            return False
-        if (each.args[1] if each.target is getattr else each.target) in _NUMBERS:
-            continue
-        if getattr(each.target, "__module__", "") != "_operator":
-            return False
-        waiting += [n for n in each.all_input_nodes if n not in seen]
-        seen.update(each.all_input_nodes)
-    return True
+    if "number" not in node.meta:  # of its inputs it is known, for a tracer asks as it makes them
+        asked = (node.args[1] if node.target is getattr else node.target) in _NUMBERS
+        counted = getattr(node.target, "__module__", "") in ("_operator", "math") and bool(node.all_input_nodes)
+        calls = node.op in ("call_function", "call_method")
+        node.meta["number"] = calls and (asked or (counted and all(map(is_number, node.all_input_nodes))))
+    return bool(node.meta["number"])
 
 
 class Overwritten(fx.Proxy):
     """What stands for a value that ``x += y`` writes into: to torch.fx it is another one, while x is read as before."""
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse what a graph forgets, such as ``x.data *= 2``."""
+        if name not in ("tracer", "node"):
+            raise TypeError(f"it sets {name} of {self.node}")
+        super().__setattr__(name, value)
+
 
 def _in_place(name: str) -> Callable[[fx.Proxy, Any], fx.Proxy]:
     def compute(x: fx.Proxy, y: Any) -> fx.Proxy:
-        function = getattr(operator, f"__{name}__" if is_number(x.node) else f"__i{name}__")
+        new = is_number(x.node) or isinstance(y, tuple)  # nobody writes into a tuple, either
+        function = getattr(operator, f"__{name}__" if new else f"__i{name}__")
         return x.tracer.create_proxy("call_function", function, (x, y), {})
 
     return compute
@@ -278,6 +280,7 @@ class _Own(fx.Tracer):
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """Make what stands for a value."""
+        is_number(node)
         return Overwritten(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:

@@ -63,7 +63,7 @@ def _layout(layer: nn.Module, out: Any) -> tuple[int, int] | None:
 
 
 #: What may let the channels lie along another dimension.
-_NAMES_OF_TURNING = "permute transpose movedim moveaxis swapaxes swapdims einsum reshape view unflatten"
+_NAMES_OF_TURNING = "permute transpose movedim moveaxis swapaxes swapdims einsum reshape view unflatten stack __get__"
 _TURNING = frozenset(_NAMES_OF_TURNING.split())
 
 
@@ -132,7 +132,7 @@ def look(model: nn.Module, example: Example) -> Seen:
         elif (layout := latest.get(x.ndim)) and x.shape[layout[1]] == layout[0]:
             # tokens may have been turned round since then, maps are so only by some functions
             turned = x.ndim == 3 or x.ndim in seen.turned
-            if turned and x.shape[1] == x.shape[-1] and given.get(x.ndim) is not x:
+            if turned and [*x.shape[1:]].count(layout[0]) > 1 and given.get(x.ndim) is not x:
                 seen.doubts[name] = (
                     f"two dimensions of {tuple(x.shape)} have {layout[0]} elements, and an example with different "
                     "ones would tell which has the channels"

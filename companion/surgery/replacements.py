@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from companion.activations import is_softmax
-from companion.rehearsal import Example, like_of, rehearse
-from companion.surgery.functions import Called, attributes, call_modules, called_functions, unseen
+from companion.rehearsal import Example, deepcopy, difference, like_of, rehearse
+from companion.surgery.functions import Called, Rewritten, attributes, call_modules, called_functions, unseen
 from companion.surgery.layouts import Seen, look
 from companion.surgery.places import (
     copy_of,
@@ -180,6 +180,14 @@ def replace_activations(
             seen = rehearse(target, functools.partial(look, example=example))
             if _calls_come_apart(target, rules, seen, report):
                 seen = rehearse(target, functools.partial(look, example=example))
+        # of what is replaced in place there is no other to compare with
+        if example is not None and not inplace and any(isinstance(type(m), Rewritten) for m in target.modules()):
+            other = difference(model, lambda args, kwargs: deepcopy(target).eval()(*args, **kwargs), example)
+            if other:
+                raise ValueError(
+                    f"model: with modules for functions it gives something else for the example ({other}): it does "
+                    "what torch.fx forgets, such as to write where another name reads"
+                )
         report.left.update(left)
         for name, kinds in seen.functions.items():
             if kinds := {kind for kind in kinds if not is_softmax(kind)}:

@@ -211,8 +211,8 @@ def _is_whole(module: nn.Module) -> bool:
     return module._parameters.keys() <= {"weight", "bias"} and not (_counted_by(module) and module._buffers)
 
 
-#: By endings of their names, how many of their tensors some functions read: of others only what they look like.
-_READING = (("_like", 0), ("_as", 1), ("to", 1))
+#: What reads the numbers of its first tensor alone, and of others at most on which device and of what dtype they are.
+_CASTS = ("to", "type_as")
 
 
 @dataclass
@@ -266,7 +266,7 @@ class _Run(TorchFunctionMode):
             return out
         given = [x for x in tree_leaves((args, kwargs or {})) if isinstance(x, Tensor)]
         name = getattr(func, "__name__", str(func))
-        given = given[: next((read for names, read in _READING if name.endswith(names)), None)]
+        given = given[:1] if name in _CASTS else given
         overwrites = (
             (name.endswith("_") and not name.endswith("__")) or name.startswith("__i") or "inplace" in str(kwargs)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import operator
 import pickle
 import random
@@ -10,13 +11,14 @@ import time
 from collections.abc import Callable
 from concurrent import futures
 from itertools import pairwise
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 import torchvision
-from torch import fx, nn
+from torch import fx, is_tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
 
@@ -1043,6 +1045,136 @@ def test_what_a_graph_would_get_wrong_is_refused(how: str, why: str) -> None:
 def test_what_a_graph_gets_right_is_converted(how: str) -> None:
     model, x = Forgotten(how), torch.randn(3, 4)
     torch.testing.assert_close(to_dac(model)(x), model(x))
+
+
+class Written(nn.Module):
+    """Runs what somebody wrote between two of its layers."""
+
+    def __init__(self, between: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.between, self.first, self.last = [between], nn.Linear(6, 6), nn.Linear(6, 4)
+        self.own = OwnLeaf()
+        self.register_buffer("b", torch.linspace(-1, 1, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """In between comes what somebody wrote."""
+        return self.last(F.relu(self.between[0](self, self.first(x))))
+
+
+class OwnLeaf(nn.Module):
+    """Writes into what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pos = nn.Parameter(torch.ones(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Write, and give it back."""
+        x += self.pos
+        return x
+
+
+def overwritten_copy(net: Any, h: torch.Tensor) -> torch.Tensor:
+    m = net.b.clone()
+    m.add_(h.mean() * 100)
+    return h * float(m.sum())
+
+
+def overlapping(net: Any, h: torch.Tensor) -> torch.Tensor:
+    e = h.unsqueeze(0).expand(2, *h.shape)
+    a, c = e[0], e[1]
+    a += 1
+    return c
+
+
+def on_the_cpu(net: Any, h: torch.Tensor) -> torch.Tensor:
+    k = h.cpu()
+    k += net.b
+    return h
+
+
+def by_a_leaf(net: Any, h: torch.Tensor) -> torch.Tensor:
+    net.own(h)
+    return h
+
+
+def in_bfloat16(net: Any, h: torch.Tensor) -> torch.Tensor:
+    h = h.bfloat16()
+    h += net.b
+    return h.float() * 100
+
+
+def by_data(net: Any, h: torch.Tensor) -> torch.Tensor:
+    h.data *= 2
+    return h
+
+
+def by_a_number(net: Any, h: torch.Tensor) -> torch.Tensor:
+    c = d = math.sqrt(h.shape[-1])
+    d *= 2
+    return h * d / c
+
+
+def by_indices(net: Any, h: torch.Tensor) -> torch.Tensor:
+    q = h[:, [0, 2]]
+    q += 1
+    return h + q.sum(1, keepdim=True)
+
+
+def kind_of_tensor(net: Any, h: torch.Tensor) -> torch.Tensor:
+    return h if is_tensor(h) else -h
+
+
+def compared(net: Any, h: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        padding = (h == 0).any(1, keepdim=True) | (torch.arange(3.0).sum() > 99)
+    return h.masked_fill(padding, 1.0)
+
+
+@pytest.mark.parametrize("example", [None, torch.randn(3, 6)])
+@pytest.mark.parametrize(
+    ("between", "refused", "with_example"),
+    [
+        (overwritten_copy, True, True),
+        (overlapping, True, True),
+        (on_the_cpu, True, True),
+        (by_data, True, True),
+        (by_a_leaf, False, True),  # without an example nobody sees what it does
+        (in_bfloat16, False, True),
+        (kind_of_tensor, True, False),
+        (by_a_number, False, False),
+        (by_indices, False, False),
+        (compared, False, False),
+    ],
+)
+def test_what_is_written_is_followed_or_refused(
+    between: Any, refused: bool, with_example: bool, example: torch.Tensor | None
+) -> None:
+    model = Written(between)
+    if refused if example is None else with_example:
+        with pytest.raises(ValueError, match=r"^model: .*(cannot trace|read elsewhere|something else)"):
+            to_dac(model, example)
+    elif not with_example:
+        x = torch.randn(3, 6)
+        torch.testing.assert_close(to_dac(model, example, keep_function=True)(x), model(x))
+
+
+def test_a_chain_of_additions_takes_no_longer_than_it_is() -> None:
+    def chained(count: int) -> Callable[[Any, torch.Tensor], torch.Tensor]:
+        def between(net: Any, h: torch.Tensor) -> torch.Tensor:
+            for _ in range(count):
+                h += 1
+            return h
+
+        return between
+
+    def took(count: int) -> float:
+        start = time.process_time()
+        to_dac(Written(chained(count)))
+        return time.process_time() - start
+
+    took(10)
+    assert took(800) < 40 * took(100)  # by squares it was some hundred times as long
 
 
 class Skipping(nn.Module):
