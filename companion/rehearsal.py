@@ -66,12 +66,11 @@ def deepcopy(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     return new
 
 
-@torch.no_grad()
 def difference(model: nn.Module, other: Callable[[tuple[Any, ...], dict[str, Any]], Any], example: Example) -> str:
     """What another way to compute a network gives that the network does not, for an example; "" where it is the same.
 
-    A shape becomes random numbers, in a copy of the network in evaluation mode. Where that cannot take the example, or
-    holds no numbers, nothing is compared.
+    A shape becomes random numbers, in a copy of the network in evaluation mode, with gradients or without as they are
+    now: networks may ask. Where the copy cannot take the example, or holds no numbers, nothing is compared.
     """
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         return ""

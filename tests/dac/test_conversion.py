@@ -1125,6 +1125,10 @@ def kind_of_tensor(net: Any, h: torch.Tensor) -> torch.Tensor:
     return h if is_tensor(h) else -h
 
 
+def by_gradients(net: Any, h: torch.Tensor) -> torch.Tensor:
+    return h if torch.is_grad_enabled() else -h
+
+
 def compared(net: Any, h: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         padding = (h == 0).any(1, keepdim=True) | (torch.arange(3.0).sum() > 99)
@@ -1144,6 +1148,7 @@ def compared(net: Any, h: torch.Tensor) -> torch.Tensor:
         (kind_of_tensor, True, False),
         (by_a_number, False, False),
         (by_indices, False, False),
+        (by_gradients, False, False),
         (compared, False, False),
     ],
 )
