@@ -24,7 +24,7 @@ is about these numbers. A sentence that infers from bare numbers, without interv
 "not tested".
 
 One rule says what a run of ours makes of a claim, in all rooms: `Effect.outcome` for one comparison, `Run.judge` for
-all of them. Every comparison is given the effect that is claimed, in its unit; there is no default. It
+all of them. Every comparison is given the effect that is claimed, in its unit; there is no default. A comparison
 is clear where it is so in the family that was fixed for its run, and among all that the claim is judged by (`jointly`,
 thought of when the results were known; it took "seen in part" from one claim). Where the paper
 names none, None says so, and nothing can be ruled out. Its unit is that of the paper, points for example; where a run
@@ -647,7 +647,8 @@ def powered(effects: Sequence[Effect], unit: str, *, ours: bool = False) -> str:
 def no_worse(found: Comparison[Any], margin: float) -> Outcome:
     """Whether something is worse by no more than a margin, in the unit of the difference.
 
-    The interval has to exclude a larger loss, or a smaller one; that no difference was found would say less.
+    It is not where the interval excludes a larger loss, and it is where the interval excludes a smaller one; that no
+    difference was found would say less.
     """
     if found.difference.low > -margin:
         return "for"

@@ -283,9 +283,9 @@ def test_focused():
     others = {rate for name, rate in rates.items() if name != "gelu+arr"}
     assert {round(rates["gelu+arr"] / rate) for rate in others} == {3}
     return run.judge(
-        f"ARR changes shares within classes by {on_mnist} points on MNIST, {in_vit} in a ViT (RAA, "
+        f"ARR changes shares within classes by {on_mnist} points on MNIST (hidden, logits), {in_vit} in a ViT (RAA, "
         f"ReLU, GELU at thrice the rate), {'upwards' if min(every) > 0 else 'not upwards'} over its blocks; on "
-        f"training images {sum(each.sign > 0 for each in collapsed)} of {len(collapsed)} arena networks are tighter, "
+        f"training images {sum(each.sign > 0 for each in collapsed)} of {len(collapsed)} networks tighter, "
         f"{sum(each.sign < 0 for each in collapsed) or 'none'} wider.",
         [each.outcome for each in (*effects, *collapsed)],
         power=powered(effects, "points of the variance"),
@@ -539,8 +539,7 @@ def test_parts():
     return run.judge_effects(
         f"RAA clearly helps GELU in {raa.count(1)} of {len(raa)} networks, harms in {raa.count(-1)}, ARR in "
         f"{arr.count(1)} and {arr.count(-1)}; both, beside ARR alone, in {raa_over.count(1)} and {raa_over.count(-1)} "
-        f"(convolutions at equal learning rates, {effects[-1].shown.n} seeds); ARR takes {means(relu)} % off ReLU's "
-        "errors.",
+        f"(convolutions at equal learning rates); in one ViT ARR takes {means(relu)} % off ReLU's errors.",
         [*effects, *relu],
         "% of the errors",
     )
