@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-__all__ = ["Example", "call", "deepcopy", "difference", "example_of", "like_of", "rehearse"]
+__all__ = ["Example", "call", "deepcopy", "difference", "example_of", "like_of", "rehearse", "without_zeros"]
 
 T = TypeVar("T")
 
@@ -69,23 +69,37 @@ def deepcopy(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
 def difference(model: nn.Module, other: Callable[[tuple[Any, ...], dict[str, Any]], Any], example: Example) -> str:
     """What another way to compute a network gives that the network does not, for an example; "" where it is the same.
 
-    A shape becomes random numbers, in a copy of the network in evaluation mode, with gradients or without as they are
-    now: networks may ask. Where the copy cannot take the example, or holds no numbers, nothing is compared.
+    A shape becomes random numbers, two inputs, or one where the network takes no more. It runs twice, since networks
+    may keep something, as a copy in evaluation mode, with gradients or without as they are now: networks may ask.
+    Where the copy cannot take the example, or holds no numbers, nothing is compared.
     """
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         return ""
-    args, kwargs = example_of(model, example)
+    inputs = [example_of(model, example)]
     if _is_shape(example):
-        generator = torch.Generator().manual_seed(0)
-        args = (torch.randn(args[0].shape, generator=generator).to(args[0]),)
+        (like,), generator = inputs[0][0], torch.Generator().manual_seed(0)
+        inputs = [((torch.randn(count, *example, generator=generator).to(like),), {}) for count in (2, 1)]
     replica = deepcopy(model).eval()
-    try:
-        expected = replica(*_cloned(args), **_cloned(kwargs))
-    except Exception:  # who runs the network on it says so
-        return ""
-    found = other(_cloned(args), _cloned(kwargs))
-    pairs = [pair for pair in zip(*map(tree_leaves, (found, expected)), strict=False) if _are_tensors(*pair)]
-    for x, y in pairs:
+    for args, kwargs in inputs:
+        try:
+            expected = [replica(*_cloned(args), **_cloned(kwargs)) for _ in range(2)]
+        except Exception:  # who runs the network on it says so
+            continue
+        try:
+            found = [other(_cloned(args), _cloned(kwargs)) for _ in range(2)]
+        except ValueError:  # what is built in says so itself
+            raise
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return _first_that_differs(found, expected)
+    return ""
+
+
+def _first_that_differs(found: Any, expected: Any) -> str:
+    leaves = tree_leaves(found), tree_leaves(expected)
+    if len(leaves[0]) != len(leaves[1]):
+        return f"{len(leaves[0])} outputs in place of {len(leaves[1])}"
+    for x, y in (pair for pair in zip(*leaves, strict=True) if _are_tensors(*pair)):
         try:
             # of the largest number, since sums may be in another order
             close = y.abs().nan_to_num(0.0, 0.0).amax().item() * torch.finfo(y.dtype).eps ** 0.5 if _is_real(y) else 0.0
@@ -93,6 +107,20 @@ def difference(model: nn.Module, other: Callable[[tuple[Any, ...], dict[str, Any
         except AssertionError as error:
             return " ".join(str(error).split("\n\n")[0].split())
     return ""
+
+
+@torch.no_grad()
+def without_zeros(model: nn.Module) -> nn.Module:
+    """A copy in which what begins at nothing, such as biases and the scales of residual branches, has random numbers.
+
+    What comes before a factor of nothing would not be compared.
+    """
+    new, generator = deepcopy(model), torch.Generator().manual_seed(0)
+    for p in new.parameters():
+        if type(p) is nn.Parameter and not p.is_meta and _is_real(p) and p.abs().max() < 0.01:
+            inputs = p[0].numel() if p.dim() else 1
+            p.copy_(torch.randn(p.shape, generator=generator) / (2 * inputs**0.5))
+    return new
 
 
 def _is_real(x: Tensor) -> bool:

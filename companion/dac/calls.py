@@ -12,7 +12,17 @@ from torch.fx.node import map_aggregate, map_arg
 
 from companion.surgery.modes import ANSWERS
 
-__all__ = ["ByMode", "Evaluated", "answers_built_in", "built_in", "differences", "known", "let_choose"]
+__all__ = [
+    "ByMode",
+    "Evaluated",
+    "answers_built_in",
+    "built_in",
+    "counted",
+    "decided",
+    "differences",
+    "known",
+    "let_choose",
+]
 
 
 def built_in(value: Any, default: Any, name: str) -> None:
@@ -24,6 +34,26 @@ def built_in(value: Any, default: Any, name: str) -> None:
         raise ValueError(
             f"{name}: got {got}, allowed is {default!r}; what a network does with other values is no part of its graph"
         )
+
+
+def decided(value: Any, answer: Any, line: str) -> None:
+    """Refuse an input for which the code of a network decides otherwise than for the example it was converted with."""
+    if isinstance(value, fx.Proxy):
+        value.tracer.create_proxy("call_function", decided, (value, answer, line), {})
+    elif (now := type(answer)(value)) != answer:
+        raise ValueError(
+            f"input: got one for which {line} finds {now}, allowed are those for which it finds {answer}, as for the "
+            "example of the conversion (a shape is that of one input: the batch had one); what the network does "
+            "otherwise is no part of its graph"
+        )
+
+
+def counted(value: Any, count: int, line: str) -> None:
+    """Refuse an input that has more elements, or fewer, where the code of a network asked for each."""
+    if isinstance(value, fx.Proxy):
+        value.tracer.create_proxy("call_function", counted, (value, count, line), {})
+    else:
+        decided(len(value), count, line)
 
 
 def answers_built_in(answers: Mapping[str, bool]) -> None:
@@ -127,7 +157,7 @@ def differences(
             return [*found, (node or own[-1], None)]
         twins[twin] = node
         here = map_arg((node.args, node.kwargs), lambda n: values.get(n, n))
-        there = map_arg((twin.args, twin.kwargs), lambda n: twins[n])
+        there = map_arg((twin.args, twin.kwargs), lambda n: twins.get(n, n))  # one may be left of another tracing
         (form, leaves), (other_form, other_leaves) = _taken_apart(here), _taken_apart(there)
         pairs = [(x, y) for x, y in zip_longest(leaves, other_leaves) if not _same(x, y)]
         if form != other_form or any(isinstance(x, fx.Node) for pair in pairs for x in pair):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,9 +17,9 @@ from companion.activations import ACTIVATIONS, is_elementwise, is_identity
 from companion.baselines import MultiBias
 from companion.dac.flow import NORMS, Flow, follow
 from companion.dac.layers import DACConv2d, DACLinear
-from companion.dac.tracing import SHAPE, Network, free_name, refuse_another, trace
+from companion.dac.tracing import SHAPE, Network, free_name, trace
 from companion.operators import as_int
-from companion.rehearsal import Example
+from companion.rehearsal import Example, difference, without_zeros
 from companion.surgery.places import forget_hooks, hand_over_hooks
 from companion.surgery.report import alike, parameters, put_report, refuse_taken
 
@@ -241,6 +240,11 @@ def _finished(
     still = {name for name, _ in new.named_modules(remove_duplicate=False)} | {str(node.target) for node in flow.moving}
     gone = [name for name, _ in model.named_modules() if name not in still and _has_parameters(model, name)]
     changed = changed | {name: "it is not called in this mode" for name in gone if name.rpartition(".")[0] not in gone}
+    changed |= {
+        name: "its own train() is gone"
+        for name, module in model.named_modules()
+        if type(module).train is not nn.Module.train and type(dict(new.named_modules()).get(name)) is not type(module)
+    }
     numbers = (parameters(model), parameters(new))
     put_report(new, "converted", Converted(made, _left(net, flow), changed, numbers, dict(net.limits)))
     return new
@@ -413,23 +417,21 @@ def to_dac(
     biases, so a plain or pre-activated (v2) network computes at first what it computed before; training tells them
     apart. Trained weights are kept. Between activation and layer there may be what commutes with a bias per
     channel and with the activation: max pooling (not with SiLU, GELU and Hardswish, which are not monotone),
-    flattening,
-    dropout, concatenation of channels, strided slices and channels of zeros.
+    flattening, dropout, concatenation of channels, strided slices and channels of zeros.
 
     Parameters
     ----------
     model : nn.Module
         A network that torch.fx can trace. It stays as it is.
     example : sequence of int, Tensor, tuple, mapping, optional
-        For networks that decide by the shape or the kind of their input: the decisions for this one are built in. A
-        batch, or the shape of one input without the batch; for several arguments nothing is built in. With it the new
-        network is compared with the old one.
+        For networks that decide by the shape or the kind of their input: the decisions for this one are built in, and
+        an input for which the code decides otherwise is an error. A batch, or the shape of one input without the
+        batch; for several arguments nothing is built in. With it the new network is compared with the old one.
     first : bool
         Also replace the first layer, which no activation precedes. Its biases are 0; this changes the function.
     shared : bool
         Instead of a DAC, a `PreActivated` layer: the bias of an input is the same for all outputs. This is the paper's
         ablation; the function is the same at first, the training is not.
-
     keep_function : bool
         Residual networks compute at first what they did, too: where a sum reads an activation, it reads it still.
 
@@ -483,6 +485,9 @@ def to_dac(
     gradients, inference mode, autocast, or several processes, and does something else by the answer, this answer is
     built in: ``converted`` says so, and with another one the new network raises an error.
 
+    *What a network keeps* from one call to the next, such as a state, is gone; with an example that is an error, as is
+    a counter that decides something without one. Tables that are made at the first call are made at every call.
+
     *Buffers* keep their names, and what is computed from them follows when they change. Where the code decides by what
     a buffer holds, or makes a number of it by ``float`` or ``int``, what it held is built in. Code that compares
     ``type(buffer)`` with Tensor, or a dtype of real numbers by ``is``, is misled: ``isinstance`` and ``==`` are right.
@@ -520,10 +525,30 @@ def to_dac(
     if entrance is not None:
         changed[str(entrance.target)] = "the first layer has an activation"
     made = _rebuild(net, flow, _pre_activated if shared else _dac)
-    new = _finished(net, flow, made, changed, model)
-    if not changed:
-        refuse_another(model, lambda args, kwargs: copy.deepcopy(new).eval()(*args, **kwargs), example)
-    return new
+    _refuse_another(model, example, lambda flow: follow(flow, _gains, biases=True, bare_sums=False))
+    return _finished(net, flow, made, changed, model)
+
+
+def _refuse_another(model: nn.Module, example: Example | None, way: Callable[[Network], Flow] | None = None) -> None:
+    """Refuse what would compute something else for an example, but for what is said of it.
+
+    No network is compared with one whose function is to change, as that of a residual one: its copy keeps its
+    activations for the sums. Biases shared by all outputs are faster than a DAC, and the same where nothing is trained.
+    """
+    if example is None:
+        return
+    copied = without_zeros(model)
+    net = trace(copied, example)
+    if way is not None and not _hooked(net, flow := way(net)):
+        _rebuild(net, flow, _pre_activated)
+    new = net.finished(copied)
+    hand_over_hooks(copied, new, own=True)
+    new.eval()
+    if other := difference(copied, lambda args, kwargs: new(*args, **kwargs), example):
+        raise ValueError(
+            f"model: for the example its graph gives something else ({other}): the network does what a graph forgets, "
+            "such as to write where another name reads; a part of it may be traced alone"
+        )
 
 
 def _entrance(net: Network) -> fx.Node:
@@ -604,4 +629,5 @@ def to_multibias(model: nn.Module, copies: int, example: Example | None = None) 
         raise _nothing_moves(net, flow, model, "an nn.Linear or an ungrouped nn.Conv2d")
     changed = _hooked(net, flow)
     made = _rebuild(net, flow, multibias)
+    _refuse_another(model, example)
     return _finished(net, flow, made, changed | dict.fromkeys(made, "its weights are new"), model)

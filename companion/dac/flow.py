@@ -178,7 +178,7 @@ class Flow:
     def _passage(self, node: fx.Node, given: State) -> State | None:
         """Operations on one map that keep its channels apart."""
         net, module = self.net, self.net.module(node)
-        if isinstance(module, (nn.Identity, *_DROPOUTS)):
+        if type(module) in (nn.Identity, *_DROPOUTS):
             return given
         on_map = not given.offset or given.layout == "map"
         if not on_map:
@@ -302,22 +302,44 @@ def _flattens(net: Network, node: fx.Node) -> bool:
         return (*node.args[1:], *node.kwargs.items()) in ((1,), (1, -1), (("start_dim", 1),))
     if net.is_function(node, "view", "reshape", torch.reshape):
         shape = node.args[1] if isinstance(node.args[1], (tuple, list)) else node.args[1:]
-        return bool(len(shape) == 2 and shape[1] == -1) and _is_batch_size(shape[0])
+        return bool(len(shape) == 2 and shape[1] == -1) and _is_batch_size(net, node.args[0], shape[0])
     return False
 
 
-def _is_batch_size(value: Any) -> bool:
-    """Whether a value is len(x), x.size(0) or x.shape[0], for any x of the graph."""
+def _is_batch_size(net: Network, x: Any, value: Any) -> bool:
+    """Whether a value is how many inputs x has: asked of x, or of what it was made of while inputs stayed apart."""
+    asked, made_of = _asked_for_its_length(value), [x]
+    for node in made_of:
+        if _keeps_inputs_apart(net, node):
+            made_of += [operand for operand in node.all_input_nodes if operand not in made_of]
+    return asked in made_of
+
+
+def _asked_for_its_length(value: Any) -> Any:
+    """The x of len(x), x.size(0) or x.shape[0]."""
     if not isinstance(value, fx.Node):
-        return False
-    if value.target is len:
-        return True
-    if value.op == "call_method" and value.target == "size":
-        return value.args[1:] == (0,)
-    if value.target is operator.getitem and value.args[1] == 0:
-        shape = value.args[0]
-        return isinstance(shape, fx.Node) and (shape.target == "size" or shape.args[1:] == ("shape",))
-    return False
+        return None
+    if value.target is len or (value.target == "size" and value.args[1:] == (0,)):
+        return value.args[0]
+    shape = value.args[0] if value.target is operator.getitem and value.args[1] == 0 else None
+    known = isinstance(shape, fx.Node) and (shape.target == "size" or shape.args[1:] == ("shape",))
+    return shape.args[0] if known else None  # type: ignore[union-attr]
+
+
+_NAMES_APART = """
+    add iadd sub isub mul imul cat pad relu_ dropout dropout2d max_pool2d avg_pool2d adaptive_max_pool2d
+    adaptive_avg_pool2d
+"""
+_APART = frozenset(_NAMES_APART.split())
+
+
+def _keeps_inputs_apart(net: Network, node: fx.Node) -> bool:
+    module = net.module(node)
+    if module is not None:
+        torchs = type(module).__module__.startswith(("torch.nn.", "companion."))
+        return torchs and not isinstance(module, (nn.Flatten, nn.Unflatten, nn.Fold, nn.Unfold))
+    called = str(getattr(node.target, "__name__", node.target))
+    return net.kind(node) is not None or (node.op in ("call_function", "call_method") and called in _APART)
 
 
 def _new_channels(net: Network, node: fx.Node) -> tuple[int, int] | None:

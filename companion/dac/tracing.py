@@ -7,14 +7,16 @@ import copy
 import functools
 import inspect
 import operator
+import sys
 import traceback
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.immutable_collections import immutable_dict
 from torch.nn import functional as F
 
 from companion.activations import ACTIVATIONS, FUNCTIONS, is_elementwise, is_softmax, kind_of
@@ -23,12 +25,14 @@ from companion.dac.calls import (
     Evaluated,
     answers_built_in,
     built_in,
+    counted,
+    decided,
     differences,
     known,
     let_choose,
 )
 from companion.neurons import of_module
-from companion.rehearsal import Example, difference, example_of
+from companion.rehearsal import Example, deepcopy, example_of
 from companion.surgery import functions, modes
 from companion.surgery.functions import IN_PLACE, Overwritten, is_number, names_in
 from companion.surgery.modes import (
@@ -41,7 +45,7 @@ from companion.surgery.modes import (
 )
 from companion.surgery.places import part, put
 
-__all__ = ["SHAPE", "Network", "free_name", "refuse_another", "trace"]
+__all__ = ["SHAPE", "Network", "free_name", "trace"]
 
 
 class _Counted:
@@ -90,9 +94,14 @@ class _Tracer(fx.Tracer):
     #: What is computed from buffers is computed when the network runs; they keep their names.
     proxy_buffer_attributes = True
 
-    def __init__(self, example_input: Tensor | None = None, fixed: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        example_input: Tensor | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        untraced: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        self.example_input, self.fixed = example_input, fixed or {}
+        self.example_input, self.fixed, self.untraced = example_input, fixed or {}, untraced
         self.inside: list[nn.Module] = []
         self.values: dict[fx.Node, Any] = {}
         #: What is computed from buffers alone, and what has no gradient: that, and what shapes decide.
@@ -107,6 +116,8 @@ class _Tracer(fx.Tracer):
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         """Refuse what is computed in another mode of torch's than the network was called in: a graph forgets it."""
         node, modes = super().create_node(*args, **kwargs), self._modes()
+        if node.kwargs.get("out") is not None:
+            raise ValueError("it gives an operation the tensor to write into")
         inputs, calls = set(node.all_input_nodes), node.op in ("call_function", "call_method")
         held = node.op == "get_attr" and (
             node.target in dict(self.root.named_buffers()) or isinstance(vars(self.root).get(str(node.target)), Tensor)
@@ -133,6 +144,12 @@ class _Tracer(fx.Tracer):
         self.of_buffers -= changed
         self.without_gradient -= changed
 
+    def create_arg(self, a: Any) -> Any:
+        """Refuse what torch.fx would make a plain dictionary, and whose attributes would be gone."""
+        if isinstance(a, dict) and type(a) not in (dict, OrderedDict, immutable_dict):
+            raise TypeError(f"it would become a dict: {type(a).__name__}")
+        return super().create_arg(a)
+
     def create_proxy(self, *args: Any, **kwargs: Any) -> Any:
         """Make what stands for a value; the shape of a buffer is what it is."""
         proxy = super().create_proxy(*args, **kwargs)
@@ -151,7 +168,14 @@ class _Tracer(fx.Tracer):
         value: Any = self._value(obj.node) if self._is_answered(obj) else None
         if obj.node not in self.of_buffers and not isinstance(value, (int, float)):
             raise TypeError("it makes a number of what it computes, which would be built in")
-        return value
+        return self._decided(obj, value)
+
+    def _decided(self, obj: fx.Proxy, answer: Any, ask: Callable[..., None] = decided) -> Any:
+        """What an example answers, which the new network asks again whenever it is called."""
+        if obj.node not in self.of_buffers:
+            line = _line(traceback.extract_stack()) or "its code"
+            self.create_proxy("call_function", ask, (obj, answer, line), {})
+        return answer
 
     def _is_answered(self, obj: fx.Proxy) -> bool:
         return self.example_input is not None or obj.node in self.of_buffers
@@ -202,20 +226,21 @@ class _Tracer(fx.Tracer):
 
     def to_bool(self, obj: fx.Proxy) -> bool:
         """Decide as the network does for the example."""
-        return bool(self._value(obj.node)) if self._is_answered(obj) else super().to_bool(obj)
+        return self._decided(obj, bool(self._value(obj.node))) if self._is_answered(obj) else super().to_bool(obj)
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
         """As many elements as there are for the example."""
         if not self._is_answered(obj):
             return super().iter(obj)
-        return iter([operator.getitem(obj, index) for index in range(len(self._value(obj.node)))])
+        count = self._decided(obj, len(self._value(obj.node)), counted)
+        return iter([operator.getitem(obj, index) for index in range(count)])
 
     @torch.no_grad()
     def _value(self, wanted: fx.Node) -> Any:
         """What a node is for the example input, or for any if it is computed from buffers alone."""
         if not self.values:
             shared = self.root.parameters() if self.example_input is None else ()
-            replica = copy.deepcopy(self.root, {id(parameter): parameter for parameter in shared})
+            replica = deepcopy(self.untraced or self.root, {id(parameter): parameter for parameter in shared})
             replica.eval()
             self.network = fx.Interpreter(replica, graph=self.graph)
             self.network.args_iter = iter([self.example_input])
@@ -246,10 +271,14 @@ def trace(model: nn.Module, example: Example | None) -> Network:
             "torch.fx traces no other"
         )
     example_input = _one_tensor(model, example)
-    root = copy.deepcopy(model)
+    own = {*dir(fx.GraphModule(nn.Module(), fx.Graph()))} - {*dir(nn.Module())}
+    if taken := own & {*model._modules, *model._parameters, *model._buffers}:
+        raise ValueError(f"model: got something of the name {min(taken)!r}, which a network of torch.fx has itself")
+    root = deepcopy(model)
     part(root, lambda _, module: kind_of(module) is not None, lambda name, new, _: put(root, name, new))
     replica = _replica(root)
     root, graph, fixed = _with_arguments(root, example_input)
+    _refuse_what_counts(root, graph, replica, example_input, fixed)
     answers = {name: ANSWERS[name]() for name in _asked(root, graph, replica, example_input, fixed)}
     switched, otherwise = _in_both_modes(root, graph, replica, example_input, fixed)
     _drop_questions(graph)
@@ -265,40 +294,7 @@ def trace(model: nn.Module, example: Example | None) -> Network:
         if otherwise:
             limits["training"] = f"False: {otherwise}"
             graph.call_module(_added(root, "evaluated", Evaluated(otherwise).eval()))
-    refuse_another(model, _Run(root, graph=graph).of, example)
     return Network(root, graph, limits)
-
-
-def refuse_another(
-    model: nn.Module, computed: Callable[[tuple[Any, ...], dict[str, Any]], Any], example: Example | None
-) -> None:
-    """Refuse what gives something else than a network does for an example."""
-    if example is not None and (other := difference(model, computed, example)):
-        raise ValueError(
-            f"model: for the example its graph gives something else ({other}): the network does what a graph forgets, "
-            "such as to write where another name reads; a part of it may be traced alone"
-        )
-
-
-class _Run(fx.Interpreter):
-    """Runs a graph; arguments have their names."""
-
-    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Return what an argument is; where it was left out, its default."""
-        several: Any = {} if target.startswith("**") else () if target.startswith("*") else None
-        return self.given.get(target, *args or (several,))
-
-    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the network gives in evaluation mode. What tracing left behind in it cannot always be copied."""
-        names = [node.target for node in self.graph.nodes if node.op == "placeholder" and node.target[0] != "*"]
-        self.given = dict(zip(names, args, strict=False)) | kwargs
-        modes = {module: module.training for module in self.module.modules()}
-        self.module.eval()
-        try:
-            return self.run()
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
 
 
 def _one_tensor(model: nn.Module, example: Example | None) -> Tensor | None:
@@ -307,9 +303,14 @@ def _one_tensor(model: nn.Module, example: Example | None) -> Tensor | None:
     return args[0] if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) else None
 
 
-def _graph(root: nn.Module, example_input: Tensor | None, fixed: Mapping[str, Any]) -> fx.Graph:
-    """What torch.fx makes of a network, or an error that names the module to blame."""
-    tracer = _Tracer(example_input, fixed)
+def _graph(
+    root: nn.Module, example_input: Tensor | None, fixed: Mapping[str, Any], untraced: nn.Module | None = None
+) -> fx.Graph:
+    """What torch.fx makes of a network, or an error that names the module to blame.
+
+    Of one that was traced before, there is a copy that was not: what tracing left behind cannot always be copied.
+    """
+    tracer = _Tracer(example_input, fixed, untraced)
     try:
         with TRACING, _questions_are_answered(root), nothing_is_drawn(lambda: tracer.computing):
             return tracer.trace(root)
@@ -323,15 +324,35 @@ def _graph(root: nn.Module, example_input: Tensor | None, fixed: Mapping[str, An
                 "such as one in a list or in a class; an nn.ModuleList makes it one"
             ) from error
         shapes = "" if example_input is not None else "; where shapes decide, an example may help"
+        said = _line(traceback.extract_tb(error.__traceback__))
         raise ValueError(
             f"model: torch.fx cannot trace {_described(names, culprit)} ({type(error).__name__}: {error})"
-            f"{_line(error)}{shapes}; a part of the network, such as a perceptron in it, may be traced alone"
+            f"{said and f'; it is {said}'}{shapes}; a part of the network, such as a perceptron in it, may be traced "
+            "alone"
         ) from error
 
 
 def _replica(root: nn.Module) -> nn.Module:
     """A copy with the same parameters and buffers. What tracing leaves behind in a network cannot always be copied."""
-    return copy.deepcopy(root, {id(tensor): tensor for tensor in (*root.parameters(), *root.buffers())})
+    return deepcopy(root, {id(tensor): tensor for tensor in (*root.parameters(), *root.buffers())})
+
+
+def _refuse_what_counts(
+    root: nn.Module, graph: fx.Graph, untraced: nn.Module, example_input: Tensor | None, fixed: Mapping[str, Any]
+) -> None:
+    """Refuse a network that is another one when it is traced again, without reading what it has kept of the first time.
+
+    Of what is kept, a graph does not show whether it is the past that matters, or a table that was made once.
+    """
+    try:
+        again = _graph(root, example_input, fixed, untraced)
+    except ValueError:  # what it has kept decides
+        return
+    if any(of.graph is not again for node in again.nodes for of in node.all_input_nodes):
+        return
+    if first := differences(root, graph, root, again, {}):
+        where = _described({module: name for name, module in root.named_modules()}, _owner(root, first[0][0]))
+        raise ValueError(f"model: {where} does something else when it is called again, such as to count its calls")
 
 
 def _with_arguments(root: nn.Module, example_input: Tensor | None) -> tuple[nn.Module, fx.Graph, dict[str, Any]]:
@@ -414,13 +435,13 @@ def _in_both_modes(
         for node, there in differences(root, graph, replica, other, {}):
             if there is None:
                 names = {module: name for name, module in root.named_modules()}
-                owner = _described(names, root.get_submodule(_where(node))).rstrip(",")
+                owner = _described(names, _owner(root, node)).rstrip(",")
                 otherwise = f"it does something else in training than in evaluation, first in {owner}"
             elif node.target in _DROPOUTS and _drop(node.target, *there) == _drop(node.target, node.args, node.kwargs):
                 switched.add(node)
             else:
                 add = functools.partial(_added, root, f"{node.name}_mode")
-                let_choose(node, there, root.get_submodule(_where(node)).training, add)
+                let_choose(node, there, _owner(root, node).training, add)
     if otherwise and root.training:
         raise ValueError(f"model: {otherwise}; after eval() it may be converted for evaluation alone")
     return {node for node in graph.nodes if node.target in _DROPOUTS} if otherwise else switched, otherwise
@@ -445,7 +466,10 @@ def _questions_are_answered(root: nn.Module) -> Iterator[None]:
 
     Also, ``isinstance(x, kinds)`` is asked about x, not about what stands for it.
     """
-    own = {id(g): g for m in root.modules() if not _is_torchs(g := getattr(type(m).forward, "__globals__", {}))}
+    kinds = {base for module in root.modules() for base in type(module).__mro__}
+    files = [vars(sys.modules[kind.__module__]) for kind in kinds if kind.__module__ in sys.modules]
+    forwards = [getattr(type(module).forward, "__globals__", {}) for module in root.modules()]
+    own = {id(g): g for g in (*files, *forwards) if not _is_others(g)}
     answers = [(g, name, answer) for g in own.values() for name, answer in _ANSWERS.items() if name not in g]
     for g, name, answer in answers:
         g[name] = answer
@@ -462,8 +486,9 @@ def _questions_are_answered(root: nn.Module) -> Iterator[None]:
             del g[name]
 
 
-def _is_torchs(names: Mapping[str, Any]) -> bool:
-    return str(names.get("__name__", "")).startswith("torch.")
+def _is_others(names: Mapping[str, Any]) -> bool:
+    """Whether names are those of a file of torch's, or of Python's."""
+    return str(names.get("__name__", "")).partition(".")[0] in {"torch", *sys.stdlib_module_names} - {"__main__"}
 
 
 def _length(x: Any) -> Any:
@@ -486,16 +511,15 @@ def _described(names: Mapping[nn.Module, str], module: nn.Module) -> str:
     return f"module {name!r}, a {kind}," if name else f"the forward of {kind}"
 
 
-def _line(error: BaseException) -> str:
-    """The line of the network's own code that an error came from."""
-    frames = traceback.extract_tb(error.__traceback__)
+def _line(frames: traceback.StackSummary) -> str:
+    """The last line of the network's own code among others."""
     library = str(Path(torch.__file__).parent)
     own = [
         frame
         for frame in frames
         if not frame.filename.startswith((library, __file__, modes.__file__, functions.__file__, contextlib.__file__))
     ]
-    return f"; it is the line '{own[-1].line}'" if own and own[-1].line else ""
+    return f"the line '{own[-1].line}'" if own and own[-1].line else ""
 
 
 def _drop_questions(graph: fx.Graph) -> None:
@@ -520,8 +544,8 @@ def _drop_questions(graph: fx.Graph) -> None:
 _NAMES_OF_VIEWS = """
     getitem view view_as reshape reshape_as chunk split tensor_split hsplit vsplit unbind transpose permute narrow
     select flatten ravel unflatten unfold unsqueeze squeeze expand expand_as broadcast_to detach swapaxes swapdims
-    movedim moveaxis t adjoint diagonal as_strided T mT H mH data grad real imag view_as_real view_as_complex positive
-    atleast_1d atleast_2d atleast_3d broadcast_tensors dsplit contiguous to cpu cuda type type_as
+    movedim moveaxis t adjoint diagonal einsum as_strided T mT H mH data grad real imag view_as_real view_as_complex
+    positive atleast_1d atleast_2d atleast_3d broadcast_tensors dsplit contiguous to cpu cuda type type_as
     float double half bfloat16 dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
     Identity Flatten Unflatten Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout
 """
@@ -640,7 +664,7 @@ def _leave_no_place(root: nn.Module, graph: fx.Graph, switched: Collection[fx.No
         node.kwargs = {key: value for key, value in node.kwargs.items() if key != "inplace"}
         if node in switched and "training" in node.kwargs:
             # The flag was read from the network's mode when it was traced; a module reads it when it runs.
-            new = _DROPOUTS[node.target](node.kwargs.get("p", 0.5)).train(root.training)
+            new = _DROPOUTS[node.target](node.kwargs.get("p", 0.5)).train(_owner(root, node).training)
             node.op, node.target, node.kwargs = "call_module", _added(root, node.name, new), {}
     for module in root.modules():
         if getattr(module, "inplace", False):
@@ -650,6 +674,11 @@ def _leave_no_place(root: nn.Module, graph: fx.Graph, switched: Collection[fx.No
 def _where(node: fx.Node) -> str:
     stack = list(node.meta.get("nn_module_stack", {}).values())
     return stack[-1][0] if stack else ""
+
+
+def _owner(root: nn.Module, node: fx.Node) -> nn.Module:
+    """The module in whose forward a node is."""
+    return root.get_submodule(_where(node))
 
 
 def free_name(root: nn.Module, name: str) -> str:
@@ -703,7 +732,9 @@ class Network:
     def __init__(self, root: nn.Module, graph: fx.Graph, limits: Mapping[str, str]) -> None:
         self.root, self.graph, self.limits = root, graph, limits
         self.modules = dict(root.named_modules(remove_duplicate=False))
-        calls = Counter(id(self.modules[n.target]) for n in graph.nodes if n.op == "call_module")
+        # A forward of an object's own is none that another module could take over.
+        self.modules = {name: module for name, module in self.modules.items() if "forward" not in vars(module)}
+        calls = Counter(id(self.module(n)) for n in graph.nodes if n.op == "call_module")
         read = {str(n.target).rpartition(".")[0] for n in graph.nodes if n.op == "get_attr"}
         # Of a module that is called twice, or whose parameters somebody reads or makes, nothing may be moved.
         self.fixed = {
@@ -741,7 +772,15 @@ class Network:
     def finished(self, model: nn.Module) -> fx.GraphModule:
         """The graph as a network that is called like the one it was made from."""
         self.graph.lint()
-        return fx.GraphModule(self.root, self.graph, type(model).__name__)
+        new = fx.GraphModule(self.root, self.graph, type(model).__name__)
+        made = {name: module for name, module in new.named_modules() if name == "" or type(module) is nn.Module}
+        for name, there in made.items():  # what no forward reads keeps its name all the same
+            was = self.root.get_submodule(name)
+            for key in was._parameters.keys() - there._parameters.keys():
+                there.register_parameter(key, was._parameters[key])
+            for key in was._buffers.keys() - was._non_persistent_buffers_set - there._buffers.keys():
+                there.register_buffer(key, was._buffers[key])
+        return new
 
     def is_function(self, node: fx.Node, *targets: Any) -> bool:
         """Whether a node calls one of some functions or methods."""

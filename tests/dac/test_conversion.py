@@ -7,7 +7,9 @@ import math
 import operator
 import pickle
 import random
+import sys
 import time
+import types
 from collections.abc import Callable
 from concurrent import futures
 from itertools import pairwise
@@ -1121,6 +1123,17 @@ def by_indices(net: Any, h: torch.Tensor) -> torch.Tensor:
     return h + q.sum(1, keepdim=True)
 
 
+def into_what_is_given(net: Any, h: torch.Tensor) -> torch.Tensor:
+    torch.mul(h, 0.1, out=h)
+    return h
+
+
+def by_einsum(net: Any, h: torch.Tensor) -> torch.Tensor:
+    turned = torch.einsum("ij->ji", h)
+    turned += 1
+    return h
+
+
 def kind_of_tensor(net: Any, h: torch.Tensor) -> torch.Tensor:
     return h if is_tensor(h) else -h
 
@@ -1143,6 +1156,8 @@ def compared(net: Any, h: torch.Tensor) -> torch.Tensor:
         (overlapping, True, True),
         (on_the_cpu, True, True),
         (by_data, True, True),
+        (into_what_is_given, True, True),
+        (by_einsum, True, True),
         (by_a_leaf, False, True),  # without an example nobody sees what it does
         (in_bfloat16, False, True),
         (kind_of_tensor, True, False),
@@ -1201,6 +1216,248 @@ class Skipping(nn.Module):
 def test_what_may_be_the_tensor_itself_is_not_overwritten(skip) -> None:
     with pytest.raises(ValueError, match="writes in place into first, which is read elsewhere"):
         to_dac(Skipping(skip).eval())
+
+
+class DecidingByInput(nn.Module):
+    """Does something else by what it finds of its input."""
+
+    def __init__(self, finds: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.finds, self.first, self.last = finds, nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Negative, or not."""
+        y = self.last(F.relu(self.first(x)))
+        return y if self.finds(x) else -y
+
+
+@pytest.mark.parametrize(
+    "finds",
+    [
+        lambda x: x.shape[0] > 1,
+        lambda x: int(x.shape[0] ** 0.5) == 2,
+        lambda x: float(x.size(0)) > 2,
+        lambda x: len([part for part in x]) > 1,  # noqa: C416 - Python unpacks otherwise
+        lambda x: x[0, 0] > 0,
+    ],
+)
+def test_what_the_example_decided_is_asked_again(finds) -> None:
+    model, example = DecidingByInput(finds), torch.ones(4, 4)
+    new = pickle.loads(pickle.dumps(to_dac(model, example)))
+    torch.testing.assert_close(new(example), model(example))
+    with pytest.raises(ValueError, match=r"^input: got one for which the line '.*' finds .*, allowed are those for"):
+        new(-torch.ones(1, 4))
+
+
+def test_a_shape_is_that_of_one_input_and_not_of_a_batch_of_one() -> None:
+    with pytest.raises(ValueError, match=r"^input: .*'return y if .*' finds True, .*the batch had one"):
+        to_dac(DecidingByInput(lambda x: x.shape[0] > 1), (4,))
+
+
+class Hidden(nn.Module):
+    """A branch that begins at nothing, or whose sum loses an activation."""
+
+    def __init__(self, branch: nn.Module, bared: bool) -> None:
+        super().__init__()
+        self.branch, self.bared, self.scale = branch, bared, nn.Parameter(torch.zeros(4))
+        self.before, self.after = nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A residual sum."""
+        if not self.bared:
+            return x[:, :4] + self.scale * self.branch(x)
+        h = F.relu(self.before(x))
+        return self.branch(self.after(h).repeat(1, 2)[:, :6] + h)
+
+
+@pytest.mark.parametrize("bared", [False, True])
+def test_what_differs_behind_nothing_or_beside_a_sum_is_seen(bared: bool) -> None:
+    with pytest.raises(ValueError, match="for the example its graph gives something else"):
+        to_dac(Hidden(Written(by_a_leaf), bared), (6,))
+    assert ("a sum reads" in str(to_dac(Hidden(Written(by_indices), bared), (6,)).converted)) is bared
+
+
+def counts(net: Any, h: torch.Tensor) -> torch.Tensor:
+    net.calls = getattr(net, "calls", 0) + 1
+    return h * min(1.0, net.calls / 100)
+
+
+def remembers(net: Any, h: torch.Tensor) -> torch.Tensor:
+    before = getattr(net, "before", net.b)
+    net.before = h.detach()
+    return h + before
+
+
+def makes_a_table(net: Any, h: torch.Tensor) -> torch.Tensor:
+    if not hasattr(net, "table"):
+        net.table = torch.arange(h.shape[-1])
+    return h + net.table
+
+
+def test_what_changes_from_call_to_call_is_refused_but_not_a_table_that_is_made_once() -> None:
+    with pytest.raises(ValueError, match=r"^model: the forward of Written does something else when it is called again"):
+        to_dac(Written(counts))
+    with pytest.raises(ValueError, match="for the example its graph gives something else"):
+        to_dac(Written(remembers), (6,))
+    x = torch.randn(3, 6)
+    for example in (None, (6,)):
+        model = Written(makes_a_table)
+        torch.testing.assert_close(to_dac(model, example, keep_function=True)(x), model(x))
+
+
+class DropsHalf(nn.Module):
+    """A part with a dropout that is called as a function."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Drop half of it, in training."""
+        return F.dropout(x, 0.5, self.training)
+
+
+@pytest.mark.parametrize("mode", [False, True])
+def test_a_part_in_another_mode_drops_by_its_own(mode: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 4), DropsHalf()).train(mode)
+    model[3].train(not mode)
+    new, x = to_dac(model), torch.randn(3, 4)
+    torch.manual_seed(0)
+    there = model(x)
+    torch.manual_seed(0)
+    torch.testing.assert_close(new(x), there)
+
+
+class Decoding(nn.Module):
+    """Torch's decoder layer, whose copies forget an activation that is a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = nn.TransformerDecoderLayer(4, 2, 8, 0.0, nn.GELU(), batch_first=True)
+        self.head = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Decode a sequence beside itself."""
+        return self.head(self.decoder(x, x))
+
+
+@pytest.mark.parametrize("example", [None, (5, 4)])
+def test_a_decoder_layer_keeps_its_activation(example: Any) -> None:
+    model, x = Decoding(), torch.randn(2, 5, 4)
+    torch.testing.assert_close(to_dac(model, example)(x), model(x))
+
+
+class Named(nn.Module):
+    """Has names that nobody reads, and keeps a normalisation as it is."""
+
+    def __init__(self, name: str = "norm") -> None:
+        super().__init__()
+        self.name, self.head = name, nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+        setattr(self, name, nn.BatchNorm1d(4))
+        self.token = nn.Parameter(torch.ones(3))
+        self.register_buffer("mean", torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise, and a perceptron."""
+        return self.head(self.get_submodule(self.name)(x))
+
+    def train(self, mode: bool = True) -> Named:
+        """The normalisation is never in training."""
+        super().train(mode)
+        self.get_submodule(self.name).eval()
+        return self
+
+
+def test_what_no_forward_reads_keeps_its_name_and_a_train_of_its_own_is_said_to_be_gone() -> None:
+    new = to_dac(Named())
+    assert {"token", "mean", "norm.weight"} <= new.state_dict().keys()
+    assert isinstance(new.token, nn.Parameter)
+    assert new.converted.changed == {"": "its own train() is gone"}
+
+
+@pytest.mark.parametrize("name", ["code", "graph", "meta"])
+def test_a_name_that_a_network_of_torch_fx_has_itself_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^model: got something of the name '{name}'"):
+        to_dac(Named(name))
+
+
+class Output(dict):
+    """An output with attributes."""
+
+
+def as_output(net: Any, h: torch.Tensor) -> Any:
+    return Output(h=h)["h"]
+
+
+def test_outputs_of_a_class_of_ones_own_are_refused() -> None:
+    class Gives(Written):
+        def forward(self, x: torch.Tensor) -> Any:
+            return Output(logits=super().forward(x))
+
+    with pytest.raises(ValueError, match="it would become a dict: Output"):
+        to_dac(Gives(as_output))
+
+
+class Frames(nn.Module):
+    """Convolutions of the frames of a film, each for itself, and a layer for all."""
+
+    def __init__(self, batch: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.batch, self.conv, self.head = batch, nn.Conv2d(3, 4, 3), nn.Linear(32, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Frames become inputs, and one input again."""
+        h = F.max_pool2d(F.relu(self.conv(x.flatten(0, 1))), 2)
+        return self.head(h.view(self.batch(x, h), -1))
+
+
+def test_a_batch_size_is_that_of_what_is_flattened() -> None:
+    film = Frames(lambda x, h: x.shape[0])
+    with pytest.raises(ValueError, match=r"no activation .* is followed by"):
+        to_dac(film)  # the order is that of frames, channels and pixels
+
+    class Pictures(Frames):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            count = x.shape[0]
+            h = F.max_pool2d(F.relu(self.conv(x)), 2)
+            return self.head(h.view(count, -1))
+
+    pictures, x = Pictures(film.batch), torch.randn(3, 3, 6, 6)
+    pictures.head = nn.Linear(16, 5)
+    new = to_dac(pictures)
+    assert set(new.converted.layers) == {"head"}
+    torch.testing.assert_close(new(x), pictures(x))
+
+
+@pytest.mark.parametrize("at", ["0", "1", "2"])
+def test_what_was_put_on_a_layer_as_its_forward_stays(at: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    layer = model.get_submodule(at)
+    was = layer.forward
+    layer.forward = lambda x: was(x) + 1
+    new, x = to_dac(model), torch.randn(3, 4)
+    assert at not in new.converted.layers
+    torch.testing.assert_close(new(x), model(x))
+
+
+def test_a_question_of_a_class_in_another_file_is_answered(monkeypatch) -> None:
+    code = """
+from torch import Tensor, nn
+
+class Base(nn.Module):
+    def positive(self, x):
+        return x if isinstance(x, Tensor) else -x
+"""
+    elsewhere = types.ModuleType("elsewhere")
+    exec(code, vars(elsewhere))
+    monkeypatch.setitem(sys.modules, "elsewhere", elsewhere)
+
+    class Here(elsewhere.Base):  # type: ignore[name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(F.relu(self.first(self.positive(x))))
+
+    model, x = Here(), torch.randn(3, 4)
+    torch.testing.assert_close(to_dac(model)(x), model(x))
 
 
 class Apart(nn.Module):
