@@ -362,7 +362,7 @@ def test_efficient():
     there = f"it {moved(below)} at {len(below)} SGEMM sizes, {clear}"
     if above:
         on_tables = moved([-each.shown.mean for each in above])
-        here = f"an equal-sized DAC {on_tables} on SGEMM and changed accuracy in the arena by {alone}"
+        here = f"an equal-sized DAC {on_tables} on SGEMM and moved arena accuracy by {alone}"
         there = f"it {moved(below)}, {clear}"
     return arena.arena().judge(
         f"Above 10⁵ parameters {here}; below, {there}.",
