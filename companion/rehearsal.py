@@ -82,27 +82,29 @@ def difference(model: nn.Module, other: Callable[[tuple[Any, ...], dict[str, Any
     replica = deepcopy(model).eval()
     for args, kwargs in inputs:
         try:
-            expected = [replica(*_cloned(args), **_cloned(kwargs)) for _ in range(2)]
+            expected = [_detached(replica(*_cloned(args), **_cloned(kwargs))) for _ in range(2)]
         except Exception:  # who runs the network on it says so
             continue
         try:
-            found = [other(_cloned(args), _cloned(kwargs)) for _ in range(2)]
+            found = [_detached(other(_cloned(args), _cloned(kwargs))) for _ in range(2)]
         except ValueError:  # what is built in says so itself
             raise
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-        return _first_that_differs(found, expected)
+        inside = [torch.finfo(x.dtype).eps for x in (*model.parameters(), *model.buffers()) if x.is_floating_point()]
+        return _first_that_differs(found, expected, max(inside, default=0.0))
     return ""
 
 
-def _first_that_differs(found: Any, expected: Any) -> str:
+def _first_that_differs(found: Any, expected: Any, eps: float) -> str:
     leaves = tree_leaves(found), tree_leaves(expected)
     if len(leaves[0]) != len(leaves[1]):
         return f"{len(leaves[0])} outputs in place of {len(leaves[1])}"
     for x, y in (pair for pair in zip(*leaves, strict=True) if _are_tensors(*pair)):
         try:
-            # of the largest number, since sums may be in another order
-            close = y.abs().nan_to_num(0.0, 0.0).amax().item() * torch.finfo(y.dtype).eps ** 0.5 if _is_real(y) else 0.0
+            close = 0.0
+            if _is_real(y):  # of the largest number, since sums may be in another order
+                close = y.abs().nan_to_num(0.0, 0.0).amax().item() * max(eps, torch.finfo(y.dtype).eps) ** 0.5
             torch.testing.assert_close(x, y, rtol=0.0, atol=close, equal_nan=True)
         except AssertionError as error:
             return " ".join(str(error).split("\n\n")[0].split())
@@ -117,7 +119,7 @@ def without_zeros(model: nn.Module) -> nn.Module:
     """
     new, generator = deepcopy(model), torch.Generator().manual_seed(0)
     for p in new.parameters():
-        if type(p) is nn.Parameter and not p.is_meta and _is_real(p) and p.abs().max() < 0.01:
+        if type(p) is nn.Parameter and not p.is_meta and _is_real(p) and p.float().abs().max() < 0.01:
             inputs = p[0].numel() if p.dim() else 1
             p.copy_(torch.randn(p.shape, generator=generator) / (2 * inputs**0.5))
     return new
@@ -174,6 +176,10 @@ def _is_shape(example: Any) -> TypeGuard[Sequence[int]]:
 def _cloned(arguments: Any) -> Any:
     """Without numbers, where there are none."""
     return tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, arguments)
+
+
+def _detached(outputs: Any) -> Any:
+    return tree_map(lambda x: x.detach() if isinstance(x, Tensor) else x, outputs)
 
 
 def call(model: nn.Module, arguments: tuple[tuple[Any, ...], dict[str, Any]], example: Example | None = None) -> Any:

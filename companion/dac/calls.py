@@ -43,8 +43,8 @@ def decided(value: Any, answer: Any, line: str) -> None:
     elif (now := type(answer)(value)) != answer:
         raise ValueError(
             f"input: got one for which {line} finds {now}, allowed are those for which it finds {answer}, as for the "
-            "example of the conversion (a shape is that of one input: the batch had one); what the network does "
-            "otherwise is no part of its graph"
+            "example of the conversion (a shape stands for one input, of zeros; give a batch of real ones in its "
+            "place); what the network does otherwise is no part of its graph"
         )
 
 
@@ -157,7 +157,7 @@ def differences(
             return [*found, (node or own[-1], None)]
         twins[twin] = node
         here = map_arg((node.args, node.kwargs), lambda n: values.get(n, n))
-        there = map_arg((twin.args, twin.kwargs), lambda n: twins.get(n, n))  # one may be left of another tracing
+        there = map_arg((twin.args, twin.kwargs), twins.__getitem__)
         (form, leaves), (other_form, other_leaves) = _taken_apart(here), _taken_apart(there)
         pairs = [(x, y) for x, y in zip_longest(leaves, other_leaves) if not _same(x, y)]
         if form != other_form or any(isinstance(x, fx.Node) for pair in pairs for x in pair):
@@ -190,7 +190,7 @@ def _taken_apart(arguments: Any) -> tuple[Any, list[Any]]:
 
 
 def _same(x: Any, y: Any) -> bool:
-    return x is y or (type(x) is type(y) and bool(x == y))
+    return x is y or (type(x) is type(y) and bool(x == y or (x != x and y != y)))
 
 
 def let_choose(node: fx.Node, there: Any, training: bool, add: Callable[[ByMode], str]) -> None:

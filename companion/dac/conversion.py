@@ -240,10 +240,11 @@ def _finished(
     still = {name for name, _ in new.named_modules(remove_duplicate=False)} | {str(node.target) for node in flow.moving}
     gone = [name for name, _ in model.named_modules() if name not in still and _has_parameters(model, name)]
     changed = changed | {name: "it is not called in this mode" for name in gone if name.rpartition(".")[0] not in gone}
+    modules = dict(new.named_modules())
     changed |= {
         name: "its own train() is gone"
         for name, module in model.named_modules()
-        if type(module).train is not nn.Module.train and type(dict(new.named_modules()).get(name)) is not type(module)
+        if type(module).train is not nn.Module.train and type(modules.get(name)) is not type(module)
     }
     numbers = (parameters(model), parameters(new))
     put_report(new, "converted", Converted(made, _left(net, flow), changed, numbers, dict(net.limits)))
@@ -425,8 +426,9 @@ def to_dac(
         A network that torch.fx can trace. It stays as it is.
     example : sequence of int, Tensor, tuple, mapping, optional
         For networks that decide by the shape or the kind of their input: the decisions for this one are built in, and
-        an input for which the code decides otherwise is an error. A batch, or the shape of one input without the
-        batch; for several arguments nothing is built in. With it the new network is compared with the old one.
+        an input for which the code decides otherwise, such as one on another device, is an error. A batch, or the
+        shape of one input without the batch; for several arguments nothing is built in. With it the new network is
+        compared with the old one.
     first : bool
         Also replace the first layer, which no activation precedes. Its biases are 0; this changes the function.
     shared : bool
@@ -525,11 +527,11 @@ def to_dac(
     if entrance is not None:
         changed[str(entrance.target)] = "the first layer has an activation"
     made = _rebuild(net, flow, _pre_activated if shared else _dac)
-    _refuse_another(model, example, lambda flow: follow(flow, _gains, biases=True, bare_sums=False))
+    _refuse_another(model, example, moves=True)
     return _finished(net, flow, made, changed, model)
 
 
-def _refuse_another(model: nn.Module, example: Example | None, way: Callable[[Network], Flow] | None = None) -> None:
+def _refuse_another(model: nn.Module, example: Example | None, moves: bool) -> None:
     """Refuse what would compute something else for an example, but for what is said of it.
 
     No network is compared with one whose function is to change, as that of a residual one: its copy keeps its
@@ -539,7 +541,7 @@ def _refuse_another(model: nn.Module, example: Example | None, way: Callable[[Ne
         return
     copied = without_zeros(model)
     net = trace(copied, example)
-    if way is not None and not _hooked(net, flow := way(net)):
+    if moves and not _hooked(net, flow := follow(net, _gains, biases=True, bare_sums=False)):
         _rebuild(net, flow, _pre_activated)
     new = net.finished(copied)
     hand_over_hooks(copied, new, own=True)
@@ -629,5 +631,5 @@ def to_multibias(model: nn.Module, copies: int, example: Example | None = None) 
         raise _nothing_moves(net, flow, model, "an nn.Linear or an ungrouped nn.Conv2d")
     changed = _hooked(net, flow)
     made = _rebuild(net, flow, multibias)
-    _refuse_another(model, example)
+    _refuse_another(model, example, moves=False)
     return _finished(net, flow, made, changed | dict.fromkeys(made, "its weights are new"), model)

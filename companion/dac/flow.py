@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from companion.dac.tracing import SHAPE, Network
+from companion.dac.tracing import SHAPE, VIEWS, Network
 from companion.neurons import of_module
 
 __all__ = ["NORMS", "Flow", "State", "follow"]
@@ -45,7 +45,7 @@ def _is_zero_at_zero(activation: str | nn.Module | None) -> bool:
 
 #: The normalisations whose β moves.
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
-_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
+_PASSES = {kind.forward for kind in (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d)}
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Flow:
     def _visit(self, node: fx.Node) -> State | None:
         """The state of a node's result; None if it needs its operands as they were and nothing is known of it."""
         net = self.net
-        if net.is_function(node, len, *SHAPE) or (net.is_function(node, getattr) and node.args[1] in ("shape", "ndim")):
+        if net.is_function(node, len, *SHAPE) or (net.is_function(node, getattr) and node.args[1] not in VIEWS):
             return State()
         if net.is_function(node, operator.add, torch.add, "add"):
             return self._sum(node)
@@ -178,7 +178,7 @@ class Flow:
     def _passage(self, node: fx.Node, given: State) -> State | None:
         """Operations on one map that keep its channels apart."""
         net, module = self.net, self.net.module(node)
-        if type(module) in (nn.Identity, *_DROPOUTS):
+        if module is not None and type(module).forward in _PASSES:
             return given
         on_map = not given.offset or given.layout == "map"
         if not on_map:
@@ -327,8 +327,9 @@ def _asked_for_its_length(value: Any) -> Any:
 
 
 _NAMES_APART = """
-    add iadd sub isub mul imul cat pad relu_ dropout dropout2d max_pool2d avg_pool2d adaptive_max_pool2d
-    adaptive_avg_pool2d
+    add iadd sub isub mul imul truediv itruediv neg pow clamp cat pad clone contiguous to float half type relu_ dropout
+    dropout2d max_pool2d avg_pool2d adaptive_max_pool2d adaptive_avg_pool2d interpolate conv2d batch_norm group_norm
+    layer_norm local_response_norm normalize
 """
 _APART = frozenset(_NAMES_APART.split())
 
@@ -336,8 +337,7 @@ _APART = frozenset(_NAMES_APART.split())
 def _keeps_inputs_apart(net: Network, node: fx.Node) -> bool:
     module = net.module(node)
     if module is not None:
-        torchs = type(module).__module__.startswith(("torch.nn.", "companion."))
-        return torchs and not isinstance(module, (nn.Flatten, nn.Unflatten, nn.Fold, nn.Unfold))
+        return not isinstance(module, (nn.Flatten, nn.Unflatten, nn.Fold, nn.Unfold))
     called = str(getattr(node.target, "__name__", node.target))
     return net.kind(node) is not None or (node.op in ("call_function", "call_method") and called in _APART)
 

@@ -9,7 +9,7 @@ import inspect
 import operator
 import sys
 import traceback
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ from companion.surgery.modes import (
 )
 from companion.surgery.places import part, put
 
-__all__ = ["SHAPE", "Network", "free_name", "trace"]
+__all__ = ["SHAPE", "VIEWS", "Network", "free_name", "trace"]
 
 
 class _Counted:
@@ -106,7 +106,7 @@ class _Tracer(fx.Tracer):
         self.values: dict[fx.Node, Any] = {}
         #: What is computed from buffers alone, and what has no gradient: that, and what shapes decide.
         self.of_buffers, self.without_gradient = set[fx.Node](), set[fx.Node]()
-        self.computing = False
+        self.computing = self.done = False
         self.modes = self._modes()
 
     @staticmethod
@@ -115,10 +115,12 @@ class _Tracer(fx.Tracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         """Refuse what is computed in another mode of torch's than the network was called in: a graph forgets it."""
+        if self.done:
+            raise ValueError("it computes with what it has kept of another call")
         node, modes = super().create_node(*args, **kwargs), self._modes()
-        if node.kwargs.get("out") is not None:
-            raise ValueError("it gives an operation the tensor to write into")
         inputs, calls = set(node.all_input_nodes), node.op in ("call_function", "call_method")
+        if calls and node.kwargs.get("out") is not None:
+            raise ValueError("it gives an operation the tensor to write into")
         held = node.op == "get_attr" and (
             node.target in dict(self.root.named_buffers()) or isinstance(vars(self.root).get(str(node.target)), Tensor)
         )
@@ -145,8 +147,10 @@ class _Tracer(fx.Tracer):
         self.without_gradient -= changed
 
     def create_arg(self, a: Any) -> Any:
-        """Refuse what torch.fx would make a plain dictionary, and whose attributes would be gone."""
-        if isinstance(a, dict) and type(a) not in (dict, OrderedDict, immutable_dict):
+        """Refuse what another tracing left behind, and a dictionary of which torch.fx would forget the attributes."""
+        if isinstance(a, fx.Proxy) and a.tracer is not self:
+            raise ValueError("it computes with what it has kept of another call")
+        if isinstance(a, dict) and type(a) not in (dict, OrderedDict, defaultdict, immutable_dict):
             raise TypeError(f"it would become a dict: {type(a).__name__}")
         return super().create_arg(a)
 
@@ -240,7 +244,8 @@ class _Tracer(fx.Tracer):
         """What a node is for the example input, or for any if it is computed from buffers alone."""
         if not self.values:
             shared = self.root.parameters() if self.example_input is None else ()
-            replica = deepcopy(self.untraced or self.root, {id(parameter): parameter for parameter in shared})
+            own = self.root if self.untraced is None else self.untraced
+            replica = deepcopy(own, {id(parameter): parameter for parameter in shared})
             replica.eval()
             self.network = fx.Interpreter(replica, graph=self.graph)
             self.network.args_iter = iter([self.example_input])
@@ -313,7 +318,8 @@ def _graph(
     tracer = _Tracer(example_input, fixed, untraced)
     try:
         with TRACING, _questions_are_answered(root), nothing_is_drawn(lambda: tracer.computing):
-            return tracer.trace(root)
+            graph, tracer.done = tracer.trace(root), True
+            return graph
     except Exception as error:
         culprit = tracer.inside[-1] if tracer.inside else root
         names = {module: name for name, module in root.named_modules()}
@@ -347,8 +353,6 @@ def _refuse_what_counts(
     try:
         again = _graph(root, example_input, fixed, untraced)
     except ValueError:  # what it has kept decides
-        return
-    if any(of.graph is not again for node in again.nodes for of in node.all_input_nodes):
         return
     if first := differences(root, graph, root, again, {}):
         where = _described({module: name for name, module in root.named_modules()}, _owner(root, first[0][0]))
@@ -488,7 +492,8 @@ def _questions_are_answered(root: nn.Module) -> Iterator[None]:
 
 def _is_others(names: Mapping[str, Any]) -> bool:
     """Whether names are those of a file of torch's, or of Python's."""
-    return str(names.get("__name__", "")).partition(".")[0] in {"torch", *sys.stdlib_module_names} - {"__main__"}
+    package = str(names.get("__name__", "")).partition(".")[0]
+    return package == "torch" or package in sys.stdlib_module_names
 
 
 def _length(x: Any) -> Any:
@@ -549,17 +554,17 @@ _NAMES_OF_VIEWS = """
     float double half bfloat16 dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout
     Identity Flatten Unflatten Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout
 """
-_VIEWS = frozenset(_NAMES_OF_VIEWS.split())
+VIEWS = frozenset(_NAMES_OF_VIEWS.split())
 _OVERLAPPING = frozenset(["expand", "expand_as", "broadcast_to", "broadcast_tensors", "unfold", "as_strided"])
 
 
 def _is_view(root: nn.Module, node: fx.Node) -> bool:
     if node.op == "call_module":  # what others wrote may give back what it is given
         kind = type(root.get_submodule(str(node.target)))
-        return kind.__name__ in _VIEWS or not kind.__module__.startswith(("torch.nn.", "companion."))
+        return kind.__name__ in VIEWS or not kind.__module__.startswith(("torch.nn.", "companion."))
     if node.target is operator.getitem and _copies(node.args[1]):
         return False
-    return node.op in ("call_function", "call_method") and _name(node) in _VIEWS and bool(node.all_input_nodes)
+    return node.op in ("call_function", "call_method") and _name(node) in VIEWS and bool(node.all_input_nodes)
 
 
 def _name(node: fx.Node) -> str:
@@ -607,7 +612,7 @@ def _is_apart(node: fx.Node, path: Collection[fx.Node]) -> bool:
 
 def _asks(node: fx.Node) -> bool:
     """Whether a node asks for a shape, a dtype and the like."""
-    return is_number(node) or (node.target is getattr and node.args[1] not in _VIEWS)
+    return is_number(node) or (node.target is getattr and node.args[1] not in VIEWS)
 
 
 def _reads(node: fx.Node, look: fx.Node) -> bool:
@@ -773,13 +778,18 @@ class Network:
         """The graph as a network that is called like the one it was made from."""
         self.graph.lint()
         new = fx.GraphModule(self.root, self.graph, type(model).__name__)
+        still, names = {*new.parameters()}, dict(model.named_parameters(remove_duplicate=False))
+        often = Counter(names.values())
         made = {name: module for name, module in new.named_modules() if name == "" or type(module) is nn.Module}
-        for name, there in made.items():  # what no forward reads keeps its name all the same
+        for name, there in made.items():  # what no forward reads keeps its name; another one of what moved is gone
             was = self.root.get_submodule(name)
-            for key in was._parameters.keys() - there._parameters.keys():
-                there.register_parameter(key, was._parameters[key])
-            for key in was._buffers.keys() - was._non_persistent_buffers_set - there._buffers.keys():
-                there.register_buffer(key, was._buffers[key])
+            for key, p in was._parameters.items():
+                of = names.get(f"{name}.{key}".lstrip("."))
+                if key not in there._parameters and (p in still or of is None or often[of] < 2):
+                    there.register_parameter(key, p)
+            for key, buffer in was._buffers.items():
+                if key not in there._buffers and key not in was._non_persistent_buffers_set:
+                    there.register_buffer(key, buffer)
         return new
 
     def is_function(self, node: fx.Node, *targets: Any) -> bool:

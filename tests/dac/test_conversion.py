@@ -1250,7 +1250,7 @@ def test_what_the_example_decided_is_asked_again(finds) -> None:
 
 
 def test_a_shape_is_that_of_one_input_and_not_of_a_batch_of_one() -> None:
-    with pytest.raises(ValueError, match=r"^input: .*'return y if .*' finds True, .*the batch had one"):
+    with pytest.raises(ValueError, match=r"^input: .*'return y if .*' finds True, .*a shape stands for one input"):
         to_dac(DecidingByInput(lambda x: x.shape[0] > 1), (4,))
 
 
@@ -1294,15 +1294,31 @@ def makes_a_table(net: Any, h: torch.Tensor) -> torch.Tensor:
     return h + net.table
 
 
-def test_what_changes_from_call_to_call_is_refused_but_not_a_table_that_is_made_once() -> None:
+def reads_a_table(net: Any, h: torch.Tensor) -> torch.Tensor:
+    if not hasattr(net, "table"):
+        net.table = torch.arange(h.shape[-1])
+    return h + net.table[: h.shape[-1]].to(h.dtype)
+
+
+def sums_up(net: Any, h: torch.Tensor) -> torch.Tensor:
+    net.sum = getattr(net, "sum", 0) + h.mean()
+    return h
+
+
+def test_what_changes_from_call_to_call_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^model: the forward of Written does something else when it is called again"):
         to_dac(Written(counts))
     with pytest.raises(ValueError, match="for the example its graph gives something else"):
         to_dac(Written(remembers), (6,))
-    x = torch.randn(3, 6)
-    for example in (None, (6,)):
-        model = Written(makes_a_table)
-        torch.testing.assert_close(to_dac(model, example, keep_function=True)(x), model(x))
+
+
+@pytest.mark.parametrize("example", [None, (6,)])
+@pytest.mark.parametrize("between", [makes_a_table, reads_a_table, sums_up])
+def test_what_is_kept_of_a_call_and_decides_nothing_is_computed_at_each(between: Any, example: Any) -> None:
+    model, x = Written(between), torch.randn(3, 6)
+    new = to_dac(model, example, keep_function=True)
+    assert not new.converted.limits
+    torch.testing.assert_close(new(x), model(x))
 
 
 class DropsHalf(nn.Module):
@@ -1344,13 +1360,13 @@ def test_a_decoder_layer_keeps_its_activation(example: Any) -> None:
 
 
 class Named(nn.Module):
-    """Has names that nobody reads, and keeps a normalisation as it is."""
+    """Has names that nobody reads, another name of a bias, and keeps a normalisation as it is."""
 
     def __init__(self, name: str = "norm") -> None:
         super().__init__()
         self.name, self.head = name, nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
         setattr(self, name, nn.BatchNorm1d(4))
-        self.token = nn.Parameter(torch.ones(3))
+        self.token, self.other, self.again = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3)), self.head[2].bias
         self.register_buffer("mean", torch.ones(2))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -1366,7 +1382,9 @@ class Named(nn.Module):
 
 def test_what_no_forward_reads_keeps_its_name_and_a_train_of_its_own_is_said_to_be_gone() -> None:
     new = to_dac(Named())
-    assert {"token", "mean", "norm.weight"} <= new.state_dict().keys()
+    assert {"mean", "norm.weight"} <= new.state_dict().keys()
+    # one order, for optimizers know parameters by their place; the bias is that of a module of its own now
+    assert [name for name, _ in new.named_parameters() if "." not in name] == ["token", "other"]
     assert isinstance(new.token, nn.Parameter)
     assert new.converted.changed == {"": "its own train() is gone"}
 
@@ -1418,11 +1436,54 @@ def test_a_batch_size_is_that_of_what_is_flattened() -> None:
             h = F.max_pool2d(F.relu(self.conv(x)), 2)
             return self.head(h.view(count, -1))
 
-    pictures, x = Pictures(film.batch), torch.randn(3, 3, 6, 6)
-    pictures.head = nn.Linear(16, 5)
-    new = to_dac(pictures)
-    assert set(new.converted.layers) == {"head"}
-    torch.testing.assert_close(new(x), pictures(x))
+    class Prepared(Pictures):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(F.interpolate((x.float() / 255).clamp(0, 1), scale_factor=1.0))
+
+    for kind in (Pictures, Prepared):
+        pictures, x = kind(film.batch), torch.randn(3, 3, 6, 6)
+        pictures.head = nn.Linear(16, 5)
+        new = to_dac(pictures)
+        assert set(new.converted.layers) == {"head"}
+        torch.testing.assert_close(new(x), pictures(x))
+
+
+def asks_for_the_kind(net: Any, h: torch.Tensor) -> torch.Tensor:
+    h = F.relu(h)
+    return h.clamp(max=6e4) if h.dtype == torch.float16 else h
+
+
+class OwnDropout(nn.Dropout):
+    """Torch's, by another name."""
+
+
+def test_a_question_for_a_kind_or_a_subclass_of_dropout_is_not_in_the_way() -> None:
+    new = to_dac(Written(asks_for_the_kind), (6,))
+    assert not any("relu" in name for name in new.state_dict())
+    new = to_dac(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), OwnDropout(), nn.Linear(4, 4)))
+    assert set(new.converted.layers) == {"3"}
+
+
+def test_the_comparison_is_as_exact_as_the_numbers_inside() -> None:
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6)) for _ in range(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                x = x + block(x)
+            return x.float()
+
+    assert len(to_dac(Half().bfloat16(), (6,)).converted.layers) == 8
+
+
+def not_a_number(net: Any, h: torch.Tensor) -> torch.Tensor:
+    return h.masked_fill(h < -5, float("nan"))
+
+
+def test_a_constant_that_is_not_a_number_counts_nothing() -> None:
+    assert not to_dac(Written(not_a_number)).converted.limits
 
 
 @pytest.mark.parametrize("at", ["0", "1", "2"])
