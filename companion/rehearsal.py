@@ -78,7 +78,7 @@ def difference(model: nn.Module, other: Callable[[tuple[Any, ...], dict[str, Any
     inputs = [example_of(model, example)]
     if _is_shape(example):
         (like,), generator = inputs[0][0], torch.Generator().manual_seed(0)
-        inputs = [((torch.randn(count, *example, generator=generator).to(like),), {}) for count in (2, 1)]
+        inputs = [((torch.randn(count, *example, generator=generator, device="cpu").to(like),), {}) for count in (2, 1)]
     replica = deepcopy(model).eval()
     for args, kwargs in inputs:
         try:

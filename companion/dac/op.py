@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
 from companion.activations import ACTIVATIONS, check_activation
@@ -290,12 +290,29 @@ def _eager(
     activation: str | Callable[[Tensor], Tensor],
     geometry: Geometry | None,
 ) -> Tensor:
+    activation = _Bound(activation) if isinstance(activation, nn.Module) else activation
     operands = z, weight, bias, activation, geometry
     learned = reference.learned_by(activation, z) if callable(activation) else ()
     if learned is None or (_who(z, activation, geometry) == "torch" and _is_plain(z, weight, bias, geometry)):
         with without_autocast(z.device.type):
             return _plain(*operands)
     return FUNCTION(*operands, captured=learned)
+
+
+class _Bound:
+    """A module with the tensors that it has now, as ``functional_call`` gives it others for a while."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module, self.own = module, _tensors(module)
+
+    def __call__(self, x: Tensor) -> Any:
+        now = _tensors(self.module)
+        same = all(now[name] is tensor for name, tensor in self.own.items())
+        return self.module(x) if same else torch.func.functional_call(self.module, self.own, (x,))
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def dac_with_a_function(*arguments: Any) -> Tensor:

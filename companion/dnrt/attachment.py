@@ -62,10 +62,13 @@ class _Listener:
         self.name, self.attached, self.dim = name, attached, dim
 
     def __call__(self, layer: nn.Module, args: Any, output: Any) -> None:
-        if not self.attached.training or in_backward():  # what a checkpoint computes again belongs to no pass
+        if not self.attached.training:
             return
+        response = _response(self.name, output, self.attached.response, self.dim)
         responses = self.attached.responses
-        responses.by_layer[self.name] = _response(self.name, output, self.attached.response, self.dim)
+        if in_backward():  # what a checkpoint computes again belongs to no pass, though it has to compute it
+            return
+        responses.by_layer[self.name] = response
         if torch.is_grad_enabled():
             responses.without.discard(self.name)
         elif responses.model is not None and _learns(responses.model, self.name):
@@ -86,9 +89,9 @@ def _response(name: str, output: Any, response: Response, dim: int) -> Tensor:
     shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if isinstance(output, Tensor):
         if output.ndim == 2:
-            return output
+            return output.clone()  # what comes after may write into it
         if output.ndim == 3 and dim == -1:
-            return output[:, 0] if response == "class_token" else output.mean(1)
+            return output[:, 0].clone() if response == "class_token" else output.mean(1)
         if output.ndim >= 3 and response == "mean":
             return output.mean(tuple(range(2, output.ndim)))
     maps = "" if response == "class_token" else " and maps such as (N, d, H, W)"

@@ -78,7 +78,9 @@ def follow(x: Tensor, target: Tensor, mean: Tensor, seen: Tensor, momentum: floa
         pairs = earlier.nonzero().T
         later, first = pairs
         weights = keep ** (rank[later] - rank[first] - 1) * share[first]
-        weights = torch.sparse_coo_tensor(pairs, weights, earlier.shape, check_invariants=False, is_coalesced=True)
+        weights = torch.sparse_coo_tensor(
+            pairs, weights, earlier.shape, device=device, check_invariants=False, is_coalesced=True
+        )
         moves = x - before
     else:
         weights = torch.where(earlier, keep ** (rank[:, None] - rank - 1).clamp(min=0) * share, 0)

@@ -194,15 +194,16 @@ def units_of(model: nn.Module) -> list[str]:
     """
     found: list[str] = []
     for name, module in model.named_modules():
-        if not any(name.startswith(f"{outer}.") for outer in found) and _is_unit(module):
+        inside = any(name.startswith(f"{outer}.") for outer in found) or "parametrizations" in name.split(".")
+        if not inside and _is_unit(module):
             found.append(name)
     return found
 
 
 def _is_unit(module: nn.Module) -> bool:
     kind = module.kind if isinstance(module, Called) else kind_of(module)
-    neuron = of_module(module)
-    return kind in UNITS or (neuron is not None and neuron.acts in ("unit", "before"))
+    ours = (n.modules for n in declared().values() if n.acts in ("unit", "before"))
+    return kind in UNITS or any(isinstance(module, kinds) for kinds in ours)
 
 
 @dataclass(frozen=True)

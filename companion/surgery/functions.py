@@ -6,6 +6,7 @@ stays what it is, an instance of its class with its attributes, hooks and the ke
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import copyreg
 import importlib
@@ -294,6 +295,19 @@ class _Own(fx.Tracer):
         return super().create_arg(a)
 
 
+@contextlib.contextmanager
+def _all_in(module: nn.Module, training: bool) -> Iterator[None]:
+    """A module and those inside, which may be asked for it, in a mode."""
+    modes = {inner: inner.training for inner in module.modules()}
+    try:
+        for inner in modes:
+            vars(inner)["training"] = training
+        yield
+    finally:
+        for inner, mode in modes.items():
+            vars(inner)["training"] = mode
+
+
 def _traced(module: nn.Module) -> fx.Graph:
     """The forward of a module as a graph, if it is the same for every call; else the error says why."""
     if isinstance(module, fx.GraphModule):
@@ -316,8 +330,7 @@ def _traced(module: nn.Module) -> fx.Graph:
         replica = copy.deepcopy(module, {id(x): x for x in (*module.children(), *module.parameters(recurse=False))})
         before = _state(replica)
         for training, asked in ((not module.training, ()), (module.training, QUESTIONS), (module.training, ())):
-            replica.training = training
-            with TRACING, answered_otherwise(asked), nothing_is_drawn():
+            with TRACING, _all_in(replica, training), answered_otherwise(asked), nothing_is_drawn():
                 graph = _Own().trace(replica)
             written.append(graph.python_code("self").src)
     except Exception as error:
@@ -411,6 +424,8 @@ def call_modules(module: nn.Module, wanted: Callable[[str, nn.Module], bool], ap
             for user in list(node.args[0].users):
                 if order[user] > order[node]:
                     user.replace_input_with(node.args[0], node)
+            if not node.users:  # what it wrote into is read by another name
+                raise ValueError("it activates a part of a tensor in place")
         node.op, node.target, node.args, node.kwargs = "call_module", name, (node.args[0],), {}
     if made:
         code = graph.python_code("self")

@@ -145,8 +145,9 @@ def put(model: nn.Module, name: str, new: nn.Module) -> None:
 
 def put_back(model: nn.Module, name: str, old: nn.Module) -> None:
     """Let a module stand again where it stood, on the device and in the mode that the network has now."""
-    like = like_of(model)
-    put(model, name, old.to(like).train(model.get_submodule(name).training))
+    like, new = like_of(model), model.get_submodule(name)
+    hand_over_hooks(new, old)
+    put(model, name, old.to(like).train(new.training))
 
 
 def put_function(model: nn.Module, path: str, name: str, function: Any) -> None:

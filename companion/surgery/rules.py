@@ -114,6 +114,8 @@ class Rules:
         return self.of(prefix + name, module) is not None
 
     def _is_where(self, name: str, module: nn.Module) -> bool:
+        if "parametrizations" in name.split("."):  # it makes a weight, as a function of a parameter does
+            return False
         name = self.calls_of.get(name, name)
         if callable(self.where):
             return self.where(name, module)
@@ -129,6 +131,8 @@ class Rules:
     def why_not(self, name: str, module: nn.Module) -> str:
         """Why an activation stays."""
         kind = called_kind(module)
+        if kind is not None and "parametrizations" in name.split("."):
+            return "it makes a weight"
         what = kind if isinstance(module, Called) else type(module).__name__
         if self._by_kind(module):
             return "where leaves it out"

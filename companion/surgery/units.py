@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -19,7 +18,7 @@ from companion.activations import UNITS
 from companion.rehearsal import Example, call, example_of, like_of, rehearse
 from companion.surgery.functions import call_modules
 from companion.surgery.layouts import Operators
-from companion.surgery.places import hand_over_hooks, holds, put, put_class
+from companion.surgery.places import copied, hand_over_hooks, holds, put, put_class
 from companion.surgery.replacements import Replaced, replace_activations, restore_activations
 from companion.surgery.report import alike, parameters
 from companion.surgery.rules import Make, Where, rule_of
@@ -357,7 +356,7 @@ def _described(layer: nn.Module) -> str:
 
 def _changed(layer: nn.Module, size: Callable[[int], int], change: Callable[[str, Tensor, int], Tensor]) -> nn.Module:
     """A copy of a layer with other sizes and other tensors, of each of which the dimension of the outputs is given."""
-    new, attribute = copy.deepcopy(layer), _counted_by(layer) or _PASSAGES[type(layer)]
+    new, attribute = copied(layer), _counted_by(layer) or _PASSAGES[type(layer)]
     if not attribute:
         return new
     old = getattr(layer, attribute)

@@ -833,3 +833,17 @@ def test_what_an_activation_has_learned_keeps_its_history(name: str) -> None:
         found.append((by_x, leaf.grad))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_a_learned_activation_has_the_parameters_that_it_was_called_with() -> None:
+    """Also backwards, when ``functional_call`` has put the module's own back."""
+    layer = companion.DACLinear(64, 64, activation=companion.AGLU()).double()
+    x = torch.randn(512, 64, dtype=torch.float64)
+    given = {name: (p.detach() * 1.5 + 0.1).requires_grad_() for name, p in layer.named_parameters()}
+    torch.func.functional_call(layer, given, x).square().mean().backward()
+    with torch.no_grad():
+        for name, p in layer.named_parameters():
+            p.copy_(given[name])
+    layer(x).square().mean().backward()
+    for name, p in layer.named_parameters():
+        torch.testing.assert_close(given[name].grad, p.grad, msg=name)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+import companion
 from companion import AGLU, ARR, attach_arr, detach_arr, replace_activations
 from companion.study.models.vit import VisionTransformer
 
@@ -442,3 +443,38 @@ def test_two_at_once_are_refused() -> None:
     attach_arr(model, "1", 3, (8,))
     with pytest.raises(ValueError, match="see detach_arr"):
         attach_arr(model, "2", 3, (8,))
+
+
+def test_what_overwrites_a_response_later_does_not_change_what_is_held() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(inplace=True), nn.Linear(16, 3))
+    x, target = data()
+    arr = attach_arr(model, "0", 3, (8,))
+    model(x)
+    arr.loss(target)
+    expected = ARR(3, 16)
+    expected(model[0](x), target)
+    torch.testing.assert_close(arr.means()["0"], expected.mean)
+
+
+def test_a_response_that_is_computed_may_lie_in_a_checkpoint() -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(self.b, self.a(x), use_reentrant=False)
+
+    model, (x, target) = Checkpointed(), data()
+    arr = attach_arr(model, "b", 3, (8,), response=F.normalize)
+    model(x)
+    arr.loss(target).backward()
+    assert model.b.weight.grad.abs().sum() > 0
+
+
+def test_who_inherits_from_a_neuron_is_held_too() -> None:
+    class Mine(AGLU):
+        pass
+
+    model = companion.rethink(nn.Sequential(nn.Linear(8, 16), Mine(), nn.Linear(16, 3)), "arr", (8,), 3)
+    assert [*model.arr.means()] == ["1"]

@@ -620,3 +620,53 @@ def test_several_replacements_are_undone_one_after_the_other() -> None:
     assert [*model.replaced.new] == ["0"]
     assert [type(module) for module in restore_activations(model)] == [nn.ReLU, nn.SiLU]
     assert not hasattr(model, "replaced")
+
+
+class AsksAChild(nn.Module):
+    """Asks a child for its mode, or activates a part of a tensor in place."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.a, self.b, self.drop = how, nn.Linear(4, 4), nn.Linear(4, 4), nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.a(x)
+        if self.how == "mode":
+            return self.b(F.dropout(F.relu(h), self.drop.p, self.drop.training))
+        h[:, :2].relu_()
+        return self.b(h)
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [("mode", "it does something else in training"), ("part", "it activates a part of a tensor in place")],
+)
+@pytest.mark.parametrize("training", [False, True])
+def test_the_mode_of_a_child_and_parts_that_are_activated_in_place_are_left(how: str, why: str, training: bool) -> None:
+    model, x = nn.Sequential(AsksAChild(how), nn.ReLU()).train(training), torch.randn(3, 4)
+    new = replace_activations(model, {"relu": "relu"}, (4,))
+    assert why in str(new.replaced.left)
+    torch.testing.assert_close(new.eval()(x), model.eval()(x))
+
+
+def test_hooks_that_came_after_a_replacement_stay_when_it_is_undone() -> None:
+    model, seen = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), []
+    replace_activations(model, {"relu": "aglu"}, inplace=True)
+    model[1].register_forward_hook(lambda *_: seen.append(1))
+    restore_activations(model)(torch.randn(2, 4))
+    assert seen == [1]
+
+
+def test_what_makes_a_weight_is_no_activation() -> None:
+    layer = nn.Linear(4, 4)
+    nn.utils.parametrize.register_parametrization(layer, "weight", nn.ReLU())
+    new = replace_activations(nn.Sequential(layer, nn.ReLU()), {"relu": "aglu"})
+    assert [*new.replaced.new] == ["1"]
+    assert layer.weight.min() >= 0
+
+
+def test_the_usual_device_may_be_another() -> None:
+    model = Functional()
+    with torch.device("meta"):
+        new = replace_activations(model, {"relu": "tanh"}, (3, 8, 8))
+    assert new(X).shape == (2, 4)

@@ -242,3 +242,17 @@ def test_undone_it_computes_what_it_did_and_keeps_what_first_arguments_have_lear
     back = restore_activations(new)
     assert {name: tensor.shape for name, tensor in back.state_dict().items()} == {n: t.shape for n, t in state.items()}
     assert torch.equal(back.first.weight, learned[::2])
+
+
+def test_hooks_of_a_widened_layer_are_those_of_who_gave_them() -> None:
+    class Collector:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def hook(self, *_: object) -> None:
+            self.calls += 1
+
+    model, collector = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), Collector()
+    model[0].register_forward_hook(collector.hook)
+    to_units(model, Quadratic, (4,), inplace=True)(torch.randn(2, 4))
+    assert collector.calls == 1
