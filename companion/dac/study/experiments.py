@@ -362,6 +362,8 @@ register(
         cases=_regression_cases,
         measure=_measure_regression,
         columns=("parameters", "log_mse", "mse", "best_epoch", "epochs", "failed"),
+        # Losses that differ in their eighth digit between two makers of processors end 0.01 nats apart in one network.
+        tolerance=0.01,
     )
 )
 
