@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -54,7 +54,7 @@ class Replaced:
     unreached: list[str] = field(default_factory=list)
     parameters: tuple[int, int] = (0, 0)
     _was: dict[str, str] = field(default_factory=dict, repr=False)
-    _undo: list[Callable[[nn.Module], None]] = field(default_factory=list, repr=False, compare=False)
+    _undo: list[functools.partial[None]] = field(default_factory=list, repr=False, compare=False)
 
     def __str__(self) -> str:
         """Return a line for all activations that are alike, one for all that stay for one reason, and the cost."""
@@ -180,9 +180,9 @@ def replace_activations(
             seen = rehearse(target, functools.partial(look, example=example))
             if _calls_come_apart(target, rules, seen, report):
                 seen = rehearse(target, functools.partial(look, example=example))
-        # of what is replaced in place there is no other to compare with
-        if example is not None and not inplace and any(isinstance(type(m), Rewritten) for m in target.modules()):
-            other = difference(model, lambda args, kwargs: deepcopy(target).eval()(*args, **kwargs), example)
+        if example is not None and any(isinstance(type(m), Rewritten) for m in target.modules()):
+            written = _as_written(target, report) if inplace else model
+            other = difference(written, lambda args, kwargs: deepcopy(target).eval()(*args, **kwargs), example)
             if other:
                 raise ValueError(
                     f"model: with modules for functions it gives something else for the example ({other}): it does "
@@ -290,6 +290,15 @@ def _functions_become_modules(model: nn.Module, rules: Rules, report: Replaced) 
         else:
             left |= behind
     return left
+
+
+def _as_written(model: nn.Module, report: Replaced) -> nn.Module:
+    """A copy of a network with the functions that its forward called."""
+    written = deepcopy(model)
+    for undo in reversed(report._undo):
+        if undo.func in (put_function, put_class):  # a part of its own computes what the shared one does
+            undo(written)
+    return written
 
 
 class _Parted(NamedTuple):

@@ -7,6 +7,7 @@ import copy
 import functools
 import pickle
 from collections import OrderedDict
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from torchvision.models.feature_extraction import create_feature_extractor
 
-from companion import AGLU, RAA, replace_activations, restore_activations
+from companion import AGLU, RAA, replace_activations, restore_activations, rethink
 from tests.cases import together
 
 
@@ -670,3 +671,36 @@ def test_the_usual_device_may_be_another() -> None:
     with torch.device("meta"):
         new = replace_activations(model, {"relu": "tanh"}, (3, 8, 8))
     assert new(X).shape == (2, 4)
+
+
+class OtherName(nn.Module):
+    """Overwrites under one name what it reads under another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.first(x)
+        view = h[:, :3]
+        F.relu(h, inplace=True)
+        out: torch.Tensor = self.last(h) * view.sum(1, keepdim=True)
+        return out
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        lambda model: replace_activations(model, {"relu": nn.SiLU}, (6,)),
+        lambda model: replace_activations(model, {"relu": nn.SiLU}, (6,), inplace=True),
+        lambda model: rethink(model, "norm+silu", (6,)),
+        lambda model: rethink(model, "glu", (6,)),
+    ],
+)
+def test_what_is_overwritten_under_another_name_is_seen(replace: Callable[[nn.Module], nn.Module]) -> None:
+    model, x = OtherName(), torch.randn(3, 6)
+    expected = model(x)
+    with pytest.raises(ValueError, match="with modules for functions it gives something else for the example"):
+        replace(model)
+    assert type(model) is OtherName
+    assert torch.equal(model(x), expected)
