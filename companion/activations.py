@@ -44,7 +44,7 @@ def softplus(x: Tensor) -> Tensor:
 
 def hardswish(x: Tensor) -> Tensor:
     """x·min(max(x + 3, 0), 6)/6. The slopes of torch's own at its kinks depend on the version and on the place."""
-    return x * F.relu6(x + 3) / 6
+    return x * (F.relu6(x + 3) / 6)
 
 
 #: What ``activation`` may name.
@@ -129,6 +129,8 @@ def kind_of(module: nn.Module) -> str | None:
     for base in type(module).__mro__:
         if base in _NAMES:
             return _NAMES[base]
+    if any(parameter.ndim > 1 for parameter in module.parameters()):
+        return None  # a layer and an activation, as the GELU of diffusers
     return named(type(module).__name__)
 
 

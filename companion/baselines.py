@@ -101,6 +101,15 @@ class PReLU(nn.PReLU):
 
     no_weight_decay = ("weight",)
 
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply the activation, in the input's dtype."""
+        return _prelu(input, self.weight)
+
+
+@overridable
+def _prelu(x: Tensor, weight: Tensor) -> Tensor:
+    return F.prelu(x, cast(weight, x.dtype))
+
 
 class Swish(nn.Module):
     r"""SiLU with a slope that is learned, one for the layer.

@@ -31,6 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from companion import activations, rooms
+from companion.baselines import Swish
 from companion.rehearsal import Example, call, example_of, rehearse
 
 __all__ = ["Count", "LayerCount", "conv2d_flops", "count", "declare", "free", "linear_flops"]
@@ -175,7 +176,7 @@ def free(*targets: Any) -> None:
     declare(*targets)(lambda *_, **__: 0)
 
 
-free(*activations.MODULES)
+free(*activations.MODULES, Swish)
 
 
 # --- a whole network ---------------------------------------------------------------------------------------------

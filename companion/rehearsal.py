@@ -12,7 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-__all__ = ["Example", "call", "deepcopy", "difference", "example_of", "like_of", "rehearse", "without_zeros"]
+__all__ = [
+    "Example",
+    "call",
+    "deepcopy",
+    "difference",
+    "example_of",
+    "like_of",
+    "refuse_a_loop",
+    "rehearse",
+    "without_zeros",
+]
 
 T = TypeVar("T")
 
@@ -109,6 +119,32 @@ def _first_that_differs(found: Any, expected: Any, eps: float) -> str:
         except AssertionError as error:
             return " ".join(str(error).split("\n\n")[0].split())
     return ""
+
+
+def refuse_a_loop(model: nn.Module, name: str, example: Example) -> None:
+    """Refuse a network that runs all its children and computes something else with one more that does nothing."""
+    if type(model).forward is nn.Sequential.forward:
+        return
+
+    def with_one_more(network: nn.Module, calls: list[None]) -> nn.Module:
+        network.add_module(name, one_more := nn.Identity())
+        one_more.register_forward_hook(lambda *_: calls.append(None))
+        return network
+
+    def calls_of(replica: nn.Module) -> list[None]:
+        calls: list[None] = []
+        with contextlib.suppress(Exception):
+            call(with_one_more(replica, calls), example_of(model, example))
+        return calls
+
+    if not rehearse(model, calls_of):
+        return
+    other = with_one_more(deepcopy(model), []).eval()
+    if difference(model, lambda args, kwargs: other(*args, **kwargs), example):
+        raise ValueError(
+            f"model: got a {type(model).__name__} whose forward runs all its children, and would run {name!r}, too; "
+            "allowed is one around it, such as nn.Sequential(model)"
+        )
 
 
 @torch.no_grad()

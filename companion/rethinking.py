@@ -156,6 +156,9 @@ def rethink(
     hold. The order of the names does not matter, but for what stands before an activation: the first one named is the
     first to act.
 
+    *Causal networks.* "la_silu", "la_hardsilu" and "norm" see one token alone where the features lie last. Behind 1-D
+    convolutions they see all positions, those to come, too.
+
     *Hooks* of an activation go over to what takes its place; where DAC or multi-bias takes the activation away, they go
     with it. All hooks run on the example, too: one that keeps something, such as a mean, should do so in training
     alone. See `companion.replace_activations`.

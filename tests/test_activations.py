@@ -38,6 +38,7 @@ def test_every_name_has_a_derivative() -> None:
 def test_what_is_no_activation_is_refused() -> None:
     check_activation("relu")
     check_activation(torch.sin)
+    assert ACTIVATIONS["hardswish"](torch.tensor([3e4], dtype=torch.float16)).item() == 3e4
     with pytest.raises(ValueError, match=r"activation: got 'swish', allowed are 'relu', .* or an elementwise function"):
         check_activation("swish")
     with pytest.raises(TypeError, match="activation: got int, allowed is a name or an elementwise function"):

@@ -84,6 +84,7 @@ def test_prelu_exempts_its_slope_from_decay():
     layer = PReLU()
     assert [name for name, _ in layer.named_parameters()] == list(layer.no_weight_decay)
     assert layer(torch.tensor([-4.0])).item() == -1.0
+    assert layer.bfloat16()(torch.tensor([-4.0])).dtype == torch.float32  # as within a DAC, which computes in it
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 3, 7), (5, 3, 7, 2)])

@@ -29,6 +29,7 @@ from companion import (
     to_dac,
     to_multibias,
 )
+from companion.baselines import PReLU, Swish
 from companion.counting import conv2d_flops, linear_flops
 from companion.dac.costs import dac_conv2d_flops, dac_linear_flops
 from companion.functional import aglu, dac_conv2d, dac_linear, la_silu
@@ -402,6 +403,10 @@ class Unknown(nn.Module):
 
     def forward(self, x):
         return torch.cumsum(F.gelu(x) + x, -1) * x.sum()
+
+
+def test_a_learned_curve_is_free_as_others_are() -> None:
+    assert {count(nn.Sequential(each), (16,)).flops for each in (Swish(), PReLU(), AGLU(), nn.SiLU())} == {0}
 
 
 def test_what_nobody_knows_is_said_and_not_counted_as_free() -> None:

@@ -210,6 +210,18 @@ def test_the_losses_of_several_neurons_add_up() -> None:
     assert companion.extra_loss(companion.rethink(SmallNet(), "relu", (2, 4, 4)), target) == 0
 
 
+def test_what_a_pass_without_the_head_leaves_is_no_response_of_an_earlier_one() -> None:
+    class Early(nn.Sequential):
+        def forward(self, x: Tensor, only: int = 2) -> Tensor:
+            return super().forward(x) if only == 2 else self[0](x)
+
+    new = companion.rethink(Early(nn.Linear(4, 4), nn.Linear(4, 3)), "centre", (4,), 3)
+    new(torch.randn(2, 4))
+    new(torch.randn(2, 4), only=1)
+    with pytest.raises(RuntimeError, match="got no response of '1'"):
+        companion.extra_loss(new, torch.tensor([0, 1]))
+
+
 def test_the_losses_of_a_compiled_network_are_those_of_the_network_itself() -> None:
     x, target = batch()
     new = companion.rethink(SmallNet().double(), "arr", x, CLASSES).train()

@@ -58,8 +58,9 @@ def dac_linear(
         :math:`\varphi`: "relu", "leaky_relu" (slope 0.01), "elu", "relu6", "silu", "hardswish", "gelu", "tanh",
         "sigmoid", "softplus", "identity", or any elementwise function of a tensor, each number by itself: of another,
         as softmax is one, the result depends on the size of the batch. It is computed twice, forwards and backwards,
-        and must give the same both times; it may work in place. What it has learned gets its gradient. It breaks the
-        graph of a compiler, though not that of torch.export.
+        and must give the same both times: within ``torch.func.functional_call`` a module does, a function that calls
+        one does not. It is given float32, or float64 for float64, and may work in place. What it has learned gets its
+        gradient. It breaks the graph of a compiler, though not that of torch.export.
 
     Returns
     -------
@@ -72,6 +73,8 @@ def dac_linear(
         If an operand has no floating dtype, or the activation is neither a name nor callable.
     ValueError
         If the shapes or devices do not fit, or the activation's name is unknown.
+    RuntimeError
+        Backwards, if an activation does not use a parameter that it used forwards.
 
     Notes
     -----

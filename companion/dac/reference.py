@@ -288,7 +288,7 @@ def backward_in_blocks(
             tile.backward(grad[samples], curve, part, grad_weight, grad_bias)
         if grad_z is not None and part is not None:
             grad_z[samples] = plan.unpadded(part)
-    return grad_z, *plan.gradients(grad_weight, grad_bias, weight, bias), *curve.gradients
+    return grad_z, *plan.gradients(grad_weight, grad_bias, weight, bias), *curve.totals()
 
 
 class _Curve:
@@ -296,7 +296,8 @@ class _Curve:
 
     def __init__(self, activation: str | Activation, learned: tuple[Tensor, ...]) -> None:
         self.activation, self.learned = activation, learned
-        self.gradients = [torch.zeros_like(x) for x in learned]
+        # a running sum in 16 bits stops growing
+        self.gradients = [torch.zeros_like(x, dtype=compute_dtype(x.dtype)) for x in learned]
 
     def pull_back(self, slopes: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """φ(x), and ``slopes`` times φ'(x); x may be overwritten."""
@@ -310,9 +311,17 @@ class _Curve:
             return y, slopes.zero_()
         found = torch.autograd.grad(y, (x, *self.learned), slopes, allow_unused=True, retain_graph=bool(self.learned))
         for total, gradient in zip(self.gradients, found[1:], strict=True):
-            if gradient is not None:
-                total += gradient
+            if gradient is None:
+                raise RuntimeError(
+                    "activation: backwards the function does not use a parameter that it used forwards, as where "
+                    "functional_call gives a module others for a while; allowed there is the module itself"
+                )
+            total += gradient
         return y.detach(), torch.zeros_like(x) if found[0] is None else found[0]
+
+    def totals(self) -> list[Tensor]:
+        """The gradients of what it has learned, in its dtypes."""
+        return [total.to(x.dtype) for total, x in zip(self.gradients, self.learned, strict=True)]
 
 
 class _Plan:

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from companion.dnrt.layers import ARR
 from companion.operators import as_float, in_backward
-from companion.rehearsal import Example, call, example_of, like_of, rehearse
+from companion.rehearsal import Example, call, example_of, like_of, refuse_a_loop, rehearse
 from companion.surgery.layouts import Seen, look
 
 __all__ = ["AttachedARR", "attach_arr", "detach_arr"]
@@ -295,6 +295,7 @@ def attach_arr(
         response = "class_token" if ends & {"cls_token", "class_token"} else "mean"
     names = _matching(model, [layers] if isinstance(layers, str) else list(layers))
     widths, dims, held = rehearse(model, lambda replica: _widths(replica, names, example, response, num_classes))
+    refuse_a_loop(model, NAME, example)
     like = like_of(model)
     arr = ARR(num_classes, sum(widths.values()), momentum, read, init).to(like.device)
     attached = AttachedARR(widths, arr, weight, response, held).train(model.training)
@@ -440,9 +441,16 @@ def _check_layout(name: str, layer: nn.Module, output: Any, seen: Seen) -> None:
     shape = tuple(output.shape) if isinstance(output, Tensor) else ()
     if len(shape) < 4:
         return
-    by_parameters = shape[1] not in sizes and shape[-1] in sizes
-    if by_parameters if sizes else seen.channels(name)[0] == {"channels": shape[-1], "dim": -1}:
+    gives = seen.gives.get(name)
+    if gives == -1 and shape[1] == shape[-1]:
         raise ValueError(
-            f"layers: {name!r} gives {shape} with its channels last, allowed are maps (N, d, H, W); attach_arr takes "
+            f"layers: {name!r} gives {shape}, perhaps with its channels last; an example of another size would tell, "
+            "and a function as response needs none"
+        )
+    last = gives == -1 or (shape[1] not in sizes and shape[-1] in sizes)
+    if last or (not sizes and name in seen.doubts):
+        said = "with its channels last" if last else f"and {seen.channels(name)[1]}"
+        raise ValueError(
+            f"layers: {name!r} gives {shape} {said}, allowed are maps (N, d, H, W); attach_arr takes "
             f"a function as response, such as lambda x: x.mean({tuple(range(1, len(shape) - 1))})"
         )

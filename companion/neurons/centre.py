@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from companion.baselines import CentreLoss
 from companion.operators import as_float, as_int, in_backward
-from companion.rehearsal import Example, call, example_of, like_of, rehearse
+from companion.rehearsal import Example, call, example_of, like_of, refuse_a_loop, rehearse
 
 __all__ = ["AttachedCentre", "attach_centre", "detach_centre"]
 
@@ -83,9 +83,21 @@ class _Listener:
     def __init__(self, attached: AttachedCentre) -> None:
         self.attached = attached
 
-    def __call__(self, layer: nn.Module, args: tuple[Any, ...]) -> None:
+    def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.attached.training and not in_backward():  # what a checkpoint computes again belongs to no pass
-            self.attached.responses, self.attached.without_gradient = args[0], not torch.is_grad_enabled()
+            (self.attached.responses,) = args or kwargs.values()
+            self.attached.without_gradient = not torch.is_grad_enabled()
+
+
+class _Beginning:
+    """The hook of the network before it runs: of an earlier pass nothing is left."""
+
+    def __init__(self, attached: AttachedCentre) -> None:
+        self.attached = attached
+
+    def __call__(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        if self.attached.training and not in_backward():
+            self.attached.responses = None
 
 
 def attach_centre(model: nn.Module, example: Example, num_classes: int, weight: float) -> AttachedCentre:
@@ -135,10 +147,12 @@ def attach_centre(model: nn.Module, example: Example, num_classes: int, weight: 
             f"model: in {type(model).__name__} no nn.Linear with {num_classes} outputs sees (N, d); allowed are "
             "networks that end in one"
         )
+    refuse_a_loop(model, NAME, example)
     head, length = found[-1]
     like = like_of(model)
     attached = AttachedCentre(head, CentreLoss(num_classes, length).to(like.device), weight).train(model.training)
-    model.get_submodule(head).register_forward_pre_hook(_Listener(attached))
+    model.register_forward_pre_hook(_Beginning(attached))
+    model.get_submodule(head).register_forward_pre_hook(_Listener(attached), with_kwargs=True)
     model.add_module(NAME, attached)
     return attached
 
@@ -147,13 +161,14 @@ def _heads(model: nn.Module, example: Example, classes: int) -> list[tuple[str, 
     """The dense layers with so many outputs that see vectors, as they are called, and how long the vectors are."""
     found: list[tuple[str, int]] = []
 
-    def note(module: nn.Module, args: tuple[Any, ...], name: str) -> None:
-        if args[0].ndim == 2:
-            found.append((name, args[0].shape[1]))
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
+        (x,) = args or kwargs.values()  # of a layer with one argument
+        if x.ndim == 2:
+            found.append((name, x.shape[1]))
 
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and module.out_features == classes:
-            module.register_forward_pre_hook(functools.partial(note, name=name))
+            module.register_forward_pre_hook(functools.partial(note, name=name), with_kwargs=True)
     call(model, example_of(model, example), example)
     return found
 
@@ -181,8 +196,10 @@ def detach_centre(model: nn.Module) -> nn.Module:
     )
     """
     head = model.get_submodule(model.get_submodule(NAME).head)  # type: ignore[arg-type]
-    for number, hook in list(head._forward_pre_hooks.items()):
-        if isinstance(hook, _Listener):
-            del head._forward_pre_hooks[number]
+    for module in (model, head):
+        for number, hook in list(module._forward_pre_hooks.items()):
+            if isinstance(hook, (_Beginning, _Listener)):
+                del module._forward_pre_hooks[number]
+                module._forward_pre_hooks_with_kwargs.pop(number, None)
     delattr(model, NAME)
     return model

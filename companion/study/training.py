@@ -40,6 +40,7 @@ __all__ = [
     "cosine",
     "evaluate",
     "flushed",
+    "hits",
     "linear",
     "listeners",
     "mean_squared_error",
@@ -750,8 +751,33 @@ class Evaluation:
         return float(self.class_accuracy[classes].mean())
 
 
+def hits(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return which examples have their class's logit on top, 1 or 0; all NaN where a logit is, for it has no place.
+
+    Parameters
+    ----------
+    logits : Tensor
+        (N, classes).
+    targets : Tensor
+        (N,).
+
+    Returns
+    -------
+    Tensor
+        (N,), float64, whose mean is the accuracy.
+
+    Examples
+    --------
+    >>> logits = torch.tensor([[1.0, 2.0], [3.0, 0.0]])
+    >>> hits(logits, torch.tensor([1, 1])), hits(logits / 0 * 0, torch.tensor([0, 0]))
+    (tensor([1., 0.], dtype=torch.float64), tensor([nan, nan], dtype=torch.float64))
+    """
+    found = (logits.argmax(1) == targets).double()
+    return found if not bool(logits.isnan().any()) else torch.full_like(found, math.nan)
+
+
 def evaluate(model: nn.Module, data: Part) -> Evaluation:
-    """Judge a classifier in evaluation mode.
+    """Judge a classifier in evaluation mode. One that gives NaN has no accuracy.
 
     Parameters
     ----------
@@ -767,13 +793,12 @@ def evaluate(model: nn.Module, data: Part) -> Evaluation:
     """
     logits = predict(model, data.inputs)
     classes = logits.shape[1]
-    correct = (logits.argmax(1) == data.targets).cpu().double()
-    targets = data.targets.cpu()
-    hits = torch.bincount(targets, weights=correct, minlength=classes)
+    correct, targets = hits(logits, data.targets).cpu(), data.targets.cpu()
+    right = torch.bincount(targets, weights=correct, minlength=classes)
     return Evaluation(
         loss=float(F.cross_entropy(logits, data.targets)),
         accuracy=float(correct.mean()),
-        class_accuracy=hits / torch.bincount(targets, minlength=classes),
+        class_accuracy=right / torch.bincount(targets, minlength=classes),
     )
 
 

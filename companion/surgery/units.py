@@ -309,6 +309,7 @@ def _followed(run: _Run, modules: Mapping[str, nn.Module], slot: str) -> tuple[l
     if not run.calls[slot]:
         return [], "the example does not reach it"
     for x in run.calls[slot]:
+        between: list[tuple[str, int]] = []
         while True:
             others = [reader for reader in run.readers[id(x)] if reader != slot and reader not in found]
             maker, given = run.makers.get(id(x), ("the input", None))
@@ -323,8 +324,22 @@ def _followed(run: _Run, modules: Mapping[str, nn.Module], slot: str) -> tuple[l
             found.append(maker)
             if _counted_by(modules[maker]):
                 break
+            between.append((maker, given.ndim))
             x = given
+        for name, ndim in between:
+            if not _keeps_apart(modules[name], modules[maker], ndim):
+                return [], f"{name} works along another dimension"
     return found, ""
+
+
+def _keeps_apart(module: nn.Module, layer: nn.Module, ndim: int) -> bool:
+    """Whether what stands behind a layer, and is given so many dimensions, pools no units and counts what they are."""
+    last = not isinstance(layer, (nn.Conv1d, nn.Conv2d, nn.Conv3d))
+    if isinstance(module, nn.LayerNorm):
+        return last and len(module.normalized_shape) == 1
+    if isinstance(module, (nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d)):
+        return not last
+    return not last or ndim == 2 or not _PASSAGES[type(module)]
 
 
 def _only_whole(found: _Sources, model: nn.Module) -> None:

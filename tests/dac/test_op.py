@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable
@@ -833,6 +834,30 @@ def test_what_an_activation_has_learned_keeps_its_history(name: str) -> None:
         found.append((by_x, leaf.grad))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_a_function_that_has_other_parameters_backwards_is_refused() -> None:
+    aglu = companion.AGLU()
+    layer = nn.Sequential(aglu, companion.DACLinear(64, 64, activation=lambda x: aglu(x)))
+    given = {name: (p.detach() * 1.5 + 0.1).requires_grad_() for name, p in layer.named_parameters()}
+    y = torch.func.functional_call(layer, given, torch.randn(512, 64))
+    with pytest.raises(RuntimeError, match="backwards the function does not use a parameter that it used forwards"):
+        y.sum().backward()
+
+
+def test_what_an_activation_learned_adds_up_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference, "BLOCK", 2**11)
+    monkeypatch.setattr(reference, "TILE", 2**8)
+    torch.manual_seed(0)
+    layer = companion.DACLinear(64, 64, companion.AGLU(init=(1.0, 1.0))).bfloat16()
+    nn.init.constant_(layer.weight, 0.1)
+    x = (torch.rand(512, 64) + 0.5).bfloat16()
+    exact = copy.deepcopy(layer).double()
+    layer(x).float().sum().backward()
+    exact(x.double()).sum().backward()
+    for p, wide in zip(layer.activation.parameters(), exact.activation.parameters(), strict=True):
+        assert p.grad.dtype == torch.bfloat16
+        torch.testing.assert_close(p.grad.double(), wide.grad, rtol=0.01, atol=0.0)
 
 
 def test_a_learned_activation_has_the_parameters_that_it_was_called_with() -> None:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import companion
-from companion import AGLU, ARR, attach_arr, detach_arr, replace_activations
+from companion import AGLU, ARR, attach_arr, detach_arr, replace_activations, rethink
 from companion.study.models.vit import VisionTransformer
 
 
@@ -170,8 +170,52 @@ class ChannelsLast(nn.Module):
 @pytest.mark.parametrize("side", [6, 4])
 def test_an_activation_after_a_layer_with_its_channels_last_has_them_last(activation, side) -> None:
     model = nn.Sequential(ChannelsLast(), activation())
-    with pytest.raises(ValueError, match=rf"'1' gives \(1, {side}, {side}, 4\) with its channels last"):
+    last = " with" if side != 4 else ", perhaps with"
+    with pytest.raises(ValueError, match=rf"'1' gives \(1, {side}, {side}, 4\){last} its channels last"):
         attach_arr(model, "1", 3, (1, side, side))
+    with pytest.raises(ValueError, match=rf"'0' gives \(1, {side}, {side}, 4\){last} its channels last"):
+        attach_arr(nn.Sequential(ChannelsLast(), nn.Linear(4, 4)), "0", 3, (1, side, side))
+
+
+class Product(nn.Module):
+    """A layer whose units nobody declares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.act = nn.Parameter(torch.randn(5, 8)), nn.GELU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.act(x @ self.weight)
+        return out
+
+
+def test_maps_of_which_nobody_says_where_the_channels_are_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'act' gives \(1, 6, 7, 8\) and no layer before it says where the channels"):
+        attach_arr(Product(), "act", 3, (6, 7, 5))
+
+
+class Adding(nn.ModuleDict):
+    """A forward that runs all children, and adds or follows them."""
+
+    def __init__(self, adds: bool) -> None:
+        super().__init__({"first": nn.Linear(4, 4), "act": nn.ReLU(), "last": nn.Linear(4, 4)})
+        self.adds = adds
+
+    def forward(self, x: Tensor) -> Tensor:
+        for module in self.values():
+            x = module(x) + x * self.adds
+        return x
+
+
+@pytest.mark.parametrize("loss", ["arr", "centre"])
+def test_who_adds_up_what_all_children_give_is_refused(loss: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"got a Adding whose forward runs all its children, and would run '{loss}', too"
+    ):
+        rethink(Adding(True), loss, (4,), 4)
+    for model in (Adding(False), nn.Sequential(Adding(True))):
+        x = torch.randn(3, 4)
+        assert torch.equal(rethink(model, loss, (4,), 4)(x), model(x))
 
 
 def test_maps_with_their_channels_last_are_refused_but_for_a_function_that_averages_them() -> None:

@@ -580,6 +580,14 @@ def test_evaluation_counts_per_class_and_restores_the_mode():
     assert result.loss == pytest.approx(math.log(2 + math.e) - 0.75)
 
 
+def test_a_network_that_diverged_has_no_accuracy():
+    model = nn.Linear(1, 3)
+    nn.init.constant_(model.bias, math.nan)
+    result = evaluate(model, Part(torch.zeros(4, 1), torch.tensor([0, 1, 2, 2])))
+    assert math.isnan(result.accuracy)
+    assert result.class_accuracy.isnan().all()
+
+
 def test_prediction_in_small_batches_is_the_same():
     model, data = classifier(), blobs(10)
     assert torch.allclose(predict(model, data.inputs, batch_size=3), predict(model, data.inputs))

@@ -86,3 +86,18 @@ def test_what_a_report_of_to_dac_calls_an_activation_is_its_place() -> None:
     assert left["model.2.m.0.cv2.act"] == "SiLU before add"
     assert isinstance(model, Detector)
     assert model.model[5].cv2.act is model.model[0].act
+
+
+def test_a_layer_that_is_called_like_an_activation_stays() -> None:
+    class GELU(nn.Module):
+        """As diffusers has it: a layer and its activation."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.proj = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.gelu(self.proj(x))
+
+    model, x = nn.Sequential(GELU(), nn.Linear(4, 2)), torch.randn(3, 4)
+    assert torch.equal(replace_activations(model, {"gelu": nn.GELU})(x), model(x))

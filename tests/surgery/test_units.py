@@ -224,6 +224,24 @@ def test_a_layer_that_makes_its_weight_of_other_tensors_is_not_widened(change: C
         to_units(model, Maxout, (3,))
 
 
+@pytest.mark.parametrize(
+    ("layers", "shape"),
+    [
+        ([nn.Conv2d(3, 8, 1), nn.LayerNorm((8, 6, 6))], (3, 6, 6)),
+        ([nn.Conv1d(3, 8, 1), nn.LayerNorm(8)], (3, 8)),
+        ([nn.Linear(3, 8), nn.LayerNorm((5, 8))], (5, 3)),
+        ([nn.Linear(3, 8), nn.BatchNorm1d(8)], (8, 3)),
+        ([nn.Linear(3, 8), nn.MaxPool1d(3, 1, 1)], (5, 3)),
+        ([nn.Linear(3, 8), nn.AvgPool1d(3, 1, 1)], (5, 3)),
+    ],
+)
+def test_what_works_along_another_dimension_than_the_units_is_not_widened(
+    layers: list[nn.Module], shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(ValueError, match="no activation gets more arguments; 1 works along another dimension: '2'"):
+        to_units(nn.Sequential(*layers, nn.ReLU()), Maxout, example=shape)
+
+
 def test_an_activation_of_one_argument_is_refused() -> None:
     with pytest.raises(ValueError, match=r"activation: got GELU\(.*replace_activations takes those of one"):
         to_units(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), "gelu", (3,))

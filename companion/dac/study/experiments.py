@@ -56,7 +56,7 @@ and nothing is selected on test data.
 
 ``dac-toy`` trains what the paper's appendix C constructs, and counts how often training finds it. Three problems, all
 with Adam on all points at once and a cosine schedule; each competitor's learning rate is tuned on seeds that are not
-evaluated:
+evaluated, and where all rates solve as little, as for most of the first problem, it is the lowest:
 
 - "unit" (Fig. 7a): three groups of points on the diagonal, the middle one of the other class. The paper's coordinates
   are not given; these are ours. One DAC unit and a threshold; one standard unit and a threshold; standard hidden

@@ -190,6 +190,7 @@ def _train(
     def after_epoch(epoch: int) -> bool:
         nonlocal kept
         accuracy = evaluate(model, splits.validation).accuracy
+        accuracy = 0.0 if math.isnan(accuracy) else accuracy  # no epoch to keep
         if accuracy > max(session.accuracies, default=-1.0):
             session.best, kept = epoch, copy.deepcopy(model.state_dict())
         session.accuracies.append(accuracy)

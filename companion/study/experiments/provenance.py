@@ -9,6 +9,7 @@ import hashlib
 import inspect
 import io
 import math
+import os
 import platform
 import subprocess
 import tokenize
@@ -115,7 +116,7 @@ def code(files: Iterable[Path], device: str) -> str:
     not, wherever in them, without comments and docstrings; a name that a package only passes on counts as what it
     stands for. What launches kernels, and the kernels themselves, count where the device is a GPU. And it holds torch's
     release, which brings random numbers, initialisations, optimisers and operators. Other packages read files and
-    compute statistics; a machine names their versions, but another version is no other number.
+    compute statistics, Pillow resizes images and writes JPEG: of these a machine names the versions.
 
     Any change gives another hash: it tells one run from the next, not one result from another.
 
@@ -168,12 +169,17 @@ def _module(module: str, name: str | None) -> list[Path]:
     place = _PACKAGE.joinpath(*parts)
     if name is not None:
         for below in (place / f"{name}.py", place / name / "__init__.py"):
-            if below.is_file():
+            if _is_file(below):
                 return [below]
-    if not (package := place / "__init__.py").is_file():
+    if not _is_file(package := place / "__init__.py"):
         return [place.with_suffix(".py")]
     passed_on = _source(package, package.stat().st_mtime_ns).passed_on
     return _module(*passed_on[name]) if name in passed_on else [package]
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is a file of exactly this name: to some systems, ``MLP.py`` is ``mlp.py``."""
+    return path.is_file() and all(each.name in os.listdir(each.parent) for each in (path, path.parent))
 
 
 class _Source(NamedTuple):
@@ -276,6 +282,8 @@ def environment(device: str) -> dict[str, Any]:
             "numpy": _version("numpy"),
             "scipy": _version("scipy"),
             "scikit-learn": _version("scikit-learn"),
+            "torchvision": _version("torchvision"),
+            "pillow": _version("pillow"),
             "companion": _version("rethinking-the-neuron"),
         },
         "hardware": {

@@ -293,8 +293,8 @@ def promote() -> list[str]:
     Raises
     ------
     ValueError
-        If a file among the runs is not a finished result, or a benchmark that something disturbed. The message names
-        it, and nothing is copied.
+        If a file among the runs is not a finished result, is a benchmark that something disturbed, or is older than the
+        result that it would replace or has fewer seeds. The message names it, and nothing is copied.
     FileNotFoundError
         Outside a checkout: what an installed wheel carries is not to be changed.
     """
@@ -304,6 +304,8 @@ def promote() -> list[str]:
     for path, result in finished.items():
         if path.stem.startswith("bench-") and (why := results.disturbed(result["settings"].get("reference_ms", []))):
             raise ValueError(f"{path}: {why}; measure again on a quiet machine")
+        if result["preset"] != "smoke" and (target := data / "results" / path.name).is_file():
+            _refuse_a_lesser_one(path, result, results.read(target))
     for path, result in finished.items():
         if result["preset"] == "smoke":
             continue
@@ -313,6 +315,18 @@ def promote() -> list[str]:
             changed.append(path.name)
         unfinished.forget(result)
     return changed
+
+
+def _refuse_a_lesser_one(path: Path, result: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Refuse a result that is older than a known one, or that has fewer seeds."""
+    for what, (new, old) in {
+        "seeds": tuple(len(each["seeds"]) for each in (result, known)),
+        "date": tuple(each["provenance"]["date"] for each in (result, known)),
+    }.items():
+        if new < old:
+            raise ValueError(
+                f"{path}: {what}: got {new}, allowed is at least {old}, as in data/results; remove one of the two files"
+            )
 
 
 def best_rate(case: Mapping[str, Any], tuning: list[Row], shared: tuple[str, ...]) -> Row:

@@ -16,7 +16,8 @@ test images seen from several sides, and half precision. Blocks are 32, 64 and 6
 (`companion.study.together.neurons.equal_widths`); rows say parameters and FLOPs. All neurons meet one grid of rates,
 which grows for all where anybody's best lies at its edge, in trainings of two of the five epochs (three of ten) on
 45,000 images; 5,000 validate. Then all 50,000 train, and the test images judge, after the last step. Seeds are paired:
-the same order of batches, and the same weights at the start where the widths are the profile's.
+the same order of batches, and the same weights at the start where the widths are the profile's, but for AGLU, which
+draws κ and λ before them: its pairs share batches alone.
 
 *Fixed for all before the first comparison*: the recipe, of which nothing was tuned but the rates; ARR's weight, 1,
 which the paper has where it does not tune, on what all six activations give, averaged over pixels; AGLU as the paper

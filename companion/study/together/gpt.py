@@ -35,7 +35,7 @@ Radford et al. (2019), Language models are unsupervised multitask learners. Karp
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -293,14 +293,20 @@ def _fit(job: Job, *parts: str, build: Build = build) -> _Curve:
 
 def validate(job: Job, build: Build = build) -> float:
     """Return minus the bits on the validation text."""
-    return -min(_fit(job, "validation", build=build).bits["validation"])
+    bits = _fit(job, "validation", build=build).bits["validation"]
+    return -bits[_best(bits)]
+
+
+def _best(bits: Sequence[float]) -> int:
+    """The epoch with the fewest bits of those that have any: NaN is none."""
+    return min(range(len(bits)), key=lambda epoch: (math.isnan(bits[epoch]), bits[epoch]))
 
 
 def measure(job: Job, build: Build = build) -> list[Row]:
     """Return what is measured of a network trained as the job says."""
     curve = _fit(job, "validation", "test", build=build)
     validation, test = curve.bits["validation"], curve.bits["test"]
-    best = min(range(len(validation)), key=validation.__getitem__)
+    best = _best(validation)
     # one piece, and so many characters in it
     cost = count(curve.model, curve.parts["test"].inputs[:1])
     return [

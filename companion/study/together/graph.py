@@ -44,7 +44,7 @@ from companion.study.together.citations import Citations, Rows, load, with_split
 from companion.study.together.measures import calibration_error, learned
 from companion.study.together.neurons import loss_of, named
 from companion.study.together.sizes import as_wide_as
-from companion.study.training import constant, predict, train
+from companion.study.training import constant, hits, predict, train
 
 __all__ = ["EXPERIMENT", "NEURONS", "REFUSED", "SMALLEST_DIFFERENCE", "GraphNetwork", "build", "neighbours"]
 
@@ -229,7 +229,7 @@ def _fit(job: Job) -> tuple[nn.Module, Citations]:
 def _validate(job: Job) -> float:
     model, citations = _fit(job)
     logits, papers = predict(model, citations.validation), citations.validation
-    return float((logits.argmax(1) == citations.targets[papers]).double().mean())
+    return float(hits(logits, citations.targets[papers]).mean())
 
 
 def _measure(job: Job) -> list[Row]:
@@ -237,7 +237,7 @@ def _measure(job: Job) -> list[Row]:
     logits, targets = predict(model, citations.test), citations.targets[citations.test]
     return [
         {
-            "accuracy": float((logits.argmax(1) == targets).double().mean()),
+            "accuracy": float(hits(logits, targets).mean()),
             "loss": float(F.cross_entropy(logits, targets)),
             "calibration_error": calibration_error(logits, targets),
             **learned(model),

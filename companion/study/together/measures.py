@@ -14,6 +14,7 @@ fifth of the training's time.
 - *Collapse*: NC1, how small the last features vary within a class beside how far classes lie apart.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 import torch
@@ -26,7 +27,7 @@ from companion.study.analysis import projected_gradient
 from companion.study.corruptions import gaussian
 from companion.study.datasets import Part
 from companion.study.together.corruptions import CIFAR_C, corrupted
-from companion.study.training import predict
+from companion.study.training import hits, predict
 
 __all__ = [
     "attacks",
@@ -76,7 +77,7 @@ def judged(model: nn.Module, train: Part, test: Part, sizes: Mapping[str, int], 
     features, _ = last_features(model, train.inputs[: sizes["collapse"]])
     noise, corrupt, attack = (_first(test, sizes[what]) for what in ("noise", "corrupted", "attacked"))
     return {
-        "accuracy": float((logits.argmax(1) == test.targets).double().mean()),
+        "accuracy": float(hits(logits, test.targets).mean()),
         "loss": float(F.cross_entropy(logits, test.targets)),
         "calibration_error": calibration_error(logits, test.targets),
         "collapse": neural_collapse(features, train.targets[: sizes["collapse"]]),
@@ -110,7 +111,7 @@ def calibration_error(logits: Tensor, targets: Tensor, bins: int = 15) -> float:
     Returns
     -------
     float
-        Between 0 and 1.
+        Between 0 and 1; NaN where a logit is not finite.
 
     References
     ----------
@@ -124,6 +125,8 @@ def calibration_error(logits: Tensor, targets: Tensor, bins: int = 15) -> float:
     >>> round(calibration_error(logits, torch.tensor([0, 0, 1, 1])), 6)
     0.25
     """
+    if not bool(logits.isfinite().all()):
+        return math.nan
     confidence, predicted = logits.double().softmax(1).max(1)
     place = (confidence * bins).long().clamp(max=bins - 1)
     excess = torch.zeros(bins, dtype=torch.float64, device=logits.device)
@@ -150,7 +153,7 @@ def neural_collapse(features: Tensor, targets: Tensor) -> float:
     Returns
     -------
     float
-        At least 0.
+        At least 0; NaN where a feature is not finite.
 
     References
     ----------
@@ -163,6 +166,8 @@ def neural_collapse(features: Tensor, targets: Tensor) -> float:
     >>> neural_collapse(torch.tensor([[-1.5], [-0.5], [0.5], [1.5]]), torch.tensor([0, 0, 1, 1]))
     0.125
     """
+    if not bool(features.isfinite().all()):
+        return math.nan
     x = features.double()
     counts = torch.bincount(targets)
     classes = len(counts)
@@ -279,8 +284,7 @@ def _attacked(model: nn.Module, test: Part, epsilon: float) -> Tensor:
 
 
 def _accuracy(model: nn.Module, images: Tensor, test: Part) -> float:
-    predicted = predict(model, images.to(test.inputs.device), _BATCH).argmax(1)
-    return float((predicted == test.targets).double().mean())
+    return float(hits(predict(model, images.to(test.inputs.device), _BATCH), test.targets).mean())
 
 
 def learned(model: nn.Module) -> Row:

@@ -49,7 +49,7 @@ from companion.study.together import neurons
 from companion.study.together.measures import calibration_error, last_features, learned, neural_collapse, noises
 from companion.study.together.neurons import Neuron, composed, loss_of, named
 from companion.study.together.sizes import as_wide_as
-from companion.study.training import linear, predict, train, warm_up
+from companion.study.training import hits, linear, predict, train, warm_up
 
 __all__ = [
     "EXPERIMENT",
@@ -199,7 +199,7 @@ def measured(fitted: Fitted, job: Job) -> Row:
     noisy = test.subset(torch.arange(min(job.settings["noisy"], len(test)), device=test.targets.device))
     cost = count(model, test.inputs.shape[1:])
     return {
-        "accuracy": float((logits.argmax(1) == test.targets).double().mean()),
+        "accuracy": float(hits(logits, test.targets).mean()),
         "loss": float(F.cross_entropy(logits, test.targets)),
         "calibration_error": calibration_error(logits, test.targets),
         **noises(model, noisy, job.seed),

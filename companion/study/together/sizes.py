@@ -17,9 +17,9 @@ def equal_widths(
 ) -> tuple[int, ...]:
     """Return the widths with which a network has as many parameters as another, within one per cent.
 
-    Those of the profile, if they have: networks of equal widths begin with equal weights. Otherwise all widths are
-    those of the profile times one number, rounded, and of these and their neighbours, one unit more or fewer in each
-    layer, those that come closest.
+    Those of the profile, if they have: networks of equal widths may then begin with equal weights. Otherwise all widths
+    are those of the profile times one number, rounded, and of these and their neighbours, one unit more or fewer in
+    each layer, those that come closest.
 
     Parameters
     ----------

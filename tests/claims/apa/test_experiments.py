@@ -70,6 +70,12 @@ ALIKE = 0.1
 FAILED = 0.15
 """Of ten classes: an accuracy below it is chance."""
 
+
+def fails(row: Row) -> bool:
+    """Whether it learnt nothing. At one rate for all such a network is counted, not compared."""
+    return bool(row["test_accuracy"] < FAILED)
+
+
 Gains = Mapping[str, Sequence[tuple[float, float]]]
 """The paper's accuracies with another activation and with AGLU in its place, by the other's name."""
 
@@ -96,10 +102,16 @@ def on_photographs(imbalance: float, measure: str) -> list[Setting]:
     ]
 
 
+def of_both(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[dict[int, float], dict[int, float]]:
+    """Of the seeds that both have."""
+    seeds = sorted(one.keys() & other.keys())
+    return {seed: one[seed] for seed in seeds}, {seed: other[seed] for seed in seeds}
+
+
 def compared(settings: Sequence[Setting], claimed: Mapping[str, float]) -> list[list[Effect]]:
     """AGLU with others in some settings, corrected for all of them together, and listed by setting."""
     pairs = {
-        (at, name): (setting["aglu"], setting[name])
+        (at, name): of_both(setting["aglu"], setting[name])
         for at, setting in enumerate(settings)
         for name in claimed
         if name in setting
@@ -117,9 +129,13 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
     if tuned is None or every is None:
         return no_result("apa-digits" if tuned is None else "apa-digits-rates")
     claimed = {name.lower(): min(share_of_errors(*pair) for pair in pairs) for name, pairs in gains.items()}
+    failed = Counter(
+        row["activation"] for row in where(every.rows, learning_rate=ALIKE, imbalance=imbalance) if fails(row)
+    )
 
     def at_rate(rate: float) -> Setting:
-        return on_digits(where(every.rows, learning_rate=rate), imbalance, measure)
+        learnt = [row for row in where(every.rows, learning_rate=rate) if not fails(row)]
+        return on_digits(learnt, imbalance, measure)
 
     def listed(of: Sequence[Effect]) -> str:
         if len(of) > 2:
@@ -146,28 +162,19 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
     on = "the rare classes of digits" if measure == "few_accuracy" else "digits"
     at = f" at imbalance {imbalance:g}" * (many and not with_tail)
     clear = f"{judged.count('for')} of {len(judged)} clearly above zero, {judged.count('against')} below"
-    failed = Counter(
-        name
-        for name in gains
-        for each in where(every.rows, learning_rate=ALIKE, imbalance=imbalance, activation=name.lower())
-        if each["test_accuracy"] < FAILED
-    )
-    counts = "".join(f" ({name} failed {count}×)" for name, count in failed.items())
-    counts += f": {clear}"
+    left_out = "".join(f" ({name} failed {count}×)" for name in gains if (count := failed[name.lower()]))
     alike = enumerated([f"{each.shown.mean:+.1f}" for each in level]) if met else listed(level)
     in_front = sum(each.sign > 0 for each in others)
     also = (
         f"; in the arenas {listed(others)} %, clearly in {in_front} of {len(others)}"
         if met
-        else ""
-        if many and with_tail
-        else f" for all{counts * many}"
+        else f"{left_out if many else ' for all'}{f': {clear}' * (many and not with_tail)}"
     )
     if with_tail:
         seen = enumerated([f"{name}'s" for name in gains if name.lower() in photographs[0]])
         also += f", on photographs {f'{seen} ' * many}by {listed(with_tail)} %" + f": {clear}" * many
     raises = " (negative: raises)" * (not with_tail)
-    whose = f"{enumerated([*gains])}'s" if len(gains) <= 2 else f"its {len(gains)} rivals'"
+    whose = f"{enumerated([*gains])}'s" if len(gains) <= 2 else f"{len(gains)} rivals'"
     chosen = {case["activation"]: case["learning_rate"] for case in where(tuned.chosen, imbalance=imbalance)}
     rates = sorted({chosen["aglu"], *(chosen[name] for name in claimed), ALIKE})
     if len(gains) == 1 and len({chosen[name] for name in ("aglu", *claimed)}) > 1:
@@ -183,8 +190,8 @@ def against(gains: Gains, imbalance: float, measure: str, *, met: bool = False) 
             undecided=undecided,
         )
     return tuned.judge(
-        f"On {on}{at} AGLU lowers {whose} errors{raises} by {listed(effects)} % at tuned rates, "
-        f"{alike} % at {ALIKE:g}{also}.",
+        f"On {on}{at} AGLU lowers {whose} errors{raises} by {listed(effects)} % "
+        f"{'(tuned)' if many else 'at tuned rates'}, {alike} % at {ALIKE:g}{also}.",
         judged,
         power=powered(every_effect, "% of the errors"),
         undecided=undecided,

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -133,6 +134,18 @@ def test_a_package_counts_where_it_is_imported_itself(package):
         "apa/study/experiments.py",
         *(f"study/analysis/{name}.py" for name in ("__init__", "activity", "other")),
     }
+
+
+def test_a_name_is_a_file_where_every_letter_is_the_same(package, monkeypatch):
+    """Also on systems to which ``F.py`` is ``f.py``."""
+    write(package / "study" / "analysis" / "F.py", "")
+    is_file = Path.is_file
+    monkeypatch.setattr(
+        Path, "is_file", lambda path: is_file(path) or is_file(path.with_name(path.name.upper()[:-2] + "py"))
+    )
+    assert (package / "study" / "analysis" / "f.py").is_file()
+    files = provenance._sources([package / "apa" / "study" / "experiments.py"], "cpu")
+    assert {file.relative_to(package).as_posix() for file in files} == ON_A_CPU
 
 
 SOURCE = '"""A module."""\n\n\ndef f(x):\n    """Double."""\n    return 2 * x  # twice "x"\n\n\ny = "# 1"\n'

@@ -670,6 +670,26 @@ def test_promotion_copies_finished_runs_but_not_smoke(checkout):
     assert promote() == []
 
 
+@pytest.mark.parametrize("what", ["seeds", "date"])
+def test_promotion_refuses_what_is_less_than_what_is_there(checkout, what):
+    path = run(TUNED, "laptop")
+    promote()
+    known, better = checkout / path.name, read(path)
+    if what == "date":
+        better["provenance"]["date"] = "9999-12-31"
+    else:
+        last = max(better["seeds"])
+        more = [number for number, row in enumerate(better["rows"]) if row["seed"] == last]
+        better["seeds"].append(last + 1)
+        better["rows"] += [{**better["rows"][number], "seed": last + 1} for number in more]
+        machines = better["provenance"]["row_machines"]
+        machines += [machines[number] for number in more]
+    known.write_text(json.dumps(better))
+    with pytest.raises(ValueError, match=f"{what}: got .*, allowed is at least"):
+        promote()
+    assert read(known) == better
+
+
 def test_promotion_refuses_what_is_not_finished(runs, checkout):
     path = run(TUNED, "laptop")
     path.write_text(json.dumps({**read(path), "finished": False}))

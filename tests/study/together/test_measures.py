@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -30,6 +32,12 @@ def test_calibration_is_the_mean_distance_of_accuracy_and_confidence_over_bins()
 
 def test_a_certain_network_that_is_right_is_calibrated():
     assert calibration_error(torch.tensor([[100.0, 0.0], [0.0, 100.0]]), torch.tensor([0, 1])) == pytest.approx(0)
+
+
+def test_of_a_network_that_diverged_nothing_is_measured():
+    nothing, targets = torch.full((4, 2), math.nan), torch.tensor([0, 1, 0, 1])
+    assert math.isnan(calibration_error(nothing, targets))
+    assert math.isnan(neural_collapse(nothing, targets))
 
 
 def test_collapse_is_its_formula():
