@@ -30,6 +30,10 @@ class CompileError(RuntimeError):
     """NVRTC refused a source; the message is its log."""
 
 
+class ToolError(CompileError):
+    """What compiles is missing, does not fit or broke down: the source may be sound."""
+
+
 def compiler_version() -> tuple[int, int]:
     """The version of NVRTC."""
     nvrtc = _nvrtc()
@@ -107,7 +111,9 @@ def compile_to_cubin(text: str, source: Path, arch: int) -> bytes:
             log = b" " * size
             nvrtc.nvrtcGetProgramLog(program, log)
             reason = log.decode(errors="replace").strip("\0 \n")
-            raise CompileError(f"{name} for sm_{arch}: {reason or status.name}")
+            result = nvrtc.nvrtcResult
+            refused = status in (result.NVRTC_ERROR_COMPILATION, result.NVRTC_ERROR_INVALID_OPTION)
+            raise (CompileError if refused else ToolError)(f"{name} for sm_{arch}: {reason or status.name}")
         _, size = nvrtc.nvrtcGetCUBINSize(program)
         code = b" " * size
         nvrtc.nvrtcGetCUBIN(program, code)
@@ -123,11 +129,11 @@ def _nvrtc():  # type: ignore[no-untyped-def]
 
         _, major, minor = nvrtc.nvrtcVersion()
     except Exception as error:  # a missing package, a missing library, or one that does not load
-        raise CompileError(f"NVRTC could not be loaded ({error}); {what_installs_it()}") from error
+        raise ToolError(f"NVRTC could not be loaded ({error}); {what_installs_it()}") from error
     # That of a torch for CUDA 13 may lie beside torch's own. A driver loads what older compilers made.
     known = getattr(torch._C, "_cuda_getDriverVersion", int)() if torch.cuda.is_available() else 0
     if 0 < known // 1000 < major:
-        raise CompileError(
+        raise ToolError(
             f"NVRTC is of CUDA {major}.{minor}, the driver knows CUDA {known // 1000}.{known % 1000 // 10}, torch is "
             f"for {torchs_platform()}; {what_installs_it()} and pip uninstall nvidia-cuda-nvrtc"
         )
@@ -157,7 +163,7 @@ def _cuda_headers() -> tuple[Path, ...]:
 
     found = pathfinder.find_nvidia_header_directory("cudart")
     if found is None:
-        raise CompileError("CUDA's headers were not found; they come with the package nvidia-cuda-runtime")
+        raise ToolError("CUDA's headers were not found; they come with the package nvidia-cuda-runtime")
     folder = Path(found)
     return tuple(d for d in (folder, folder / "cccl") if d.is_dir())
 

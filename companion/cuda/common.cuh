@@ -268,13 +268,21 @@ __device__ __forceinline__ unsigned packed_product(unsigned x, unsigned y) {
 
 // --- tensor cores ---
 
+// The line that calls, which the simulator compares: all lanes must execute the same instruction.
+#ifdef COMPANION_SIMULATOR
+#define COMPANION_CALLER , simulator::Where caller = simulator::Where::current()
+#else
+#define COMPANION_CALLER
+#endif
+
 // d += a b with matrices spread over a warp: a 16 × 16, b 16 × 8, d 16 × 8. Lane 4 r + c holds, two elements of T to a
 // register of a and b: a[r][2c], a[r + 8][2c], a[r][2c + 8], a[r + 8][2c + 8]; b[2c][r], b[2c + 8][r]; and of d
 // [r][2c], [r][2c + 1], [r + 8][2c], [r + 8][2c + 1]; a's second element is in the next column, b's in the next row.
 template <typename T>
-__device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+__device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned (&a)[4],
+                                             const unsigned (&b)[2] COMPANION_CALLER) {
 #if defined(COMPANION_SIMULATOR)
-    simulator::mma_m16n8k16<T>(d, a, b);
+    simulator::mma_m16n8k16<T>(d, a, b, caller);
 #elif __CUDA_ARCH__ >= 800
 #define COMPANION_MMA(type)                                                                                            \
     asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "   \

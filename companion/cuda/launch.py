@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from companion.cuda import build
+from companion.cuda.arguments import check_memory, is_number
 from companion.files import cache_directory, keep
 
 _kernels: list[Kernels] = []
@@ -104,8 +105,9 @@ class Kernels:
         ------
         RuntimeError
             If CuPy is missing, or a kernel that was never loaded meets the capture of a CUDA graph.
-        ValueError
-            If there are more blocks than a GPU takes.
+        TypeError, ValueError
+            If there are more blocks than a GPU takes, or an argument is neither None, nor a tensor on ``device``
+            without gaps, nor a NumPy scalar. The simulator also compares them with the kernel's parameters.
         CompileError, SimulatorError
             If the source cannot be compiled.
         """
@@ -115,8 +117,8 @@ class Kernels:
         if any(count > most for count, most in zip(grid, MOST_BLOCKS, strict=False)):
             raise ValueError(f"{name}: got tensors for {grid} blocks, allowed are {MOST_BLOCKS[: len(grid)]}")
         index = device.index if device.index is not None else torch.cuda.current_device()
+        pointers = [_pointer_or_number(number, a, index) for number, a in enumerate(arguments)]
         functions = self._functions.get(index) or self.load(index)
-        pointers = [a.data_ptr() if isinstance(a, Tensor) else 0 if a is None else a for a in arguments]
         stream = torch.cuda.current_stream(index)
         if index == torch.cuda.current_device():
             functions[name](grid, block, pointers, stream=_stream(stream))
@@ -137,7 +139,7 @@ class Kernels:
         if torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
                 f"{self.source.name} is not loaded yet, and loading is not allowed while a CUDA graph is captured; "
-                "call the operator once, or companion.warmup(), before the capture"
+                "launch it once before the capture, as companion.warmup() does for the operators"
             )
         raw_module = cupy().RawModule
         with torch.cuda.device(index):
@@ -152,6 +154,20 @@ class Kernels:
         from companion import simulator
 
         return simulator.load(self.source, self.names, include=(build.INCLUDE,))
+
+
+def _pointer_or_number(number: int, argument: Any, index: int) -> Any:
+    """An argument as CuPy hands it on, unseen, to a kernel on the GPU of this index."""
+    if isinstance(argument, Tensor):
+        there = argument.is_cuda and argument.device.index in (None, index)
+        check_memory(f"args[{number}]", argument, there, f"cuda:{index}")
+        return argument.data_ptr()
+    if argument is not None and not is_number(argument):
+        raise TypeError(
+            f"args[{number}]: got {type(argument).__name__}, allowed is a torch.Tensor, None or a NumPy scalar such as "
+            "numpy.int32(3)"
+        )
+    return 0 if argument is None else argument
 
 
 def all_kernels() -> list[Kernels]:

@@ -21,6 +21,7 @@ def computed_by(x: Tensor, mean: Tensor, seen: Tensor) -> str:
     another dtype than the kernels take, such as one that was loaded with ``assign``, it is plain torch.
     """
     fits = mean.dtype == torch.float32 and seen.dtype == torch.bool and mean.is_contiguous() and seen.is_contiguous()
+    fits = fits and not mean.is_neg()
     if transformed() or has_tangent(x) or not fits:
         return "torch"
     return choose(x, kernel.ARR_OPERATOR)
@@ -31,9 +32,16 @@ def share_of(widths: tuple[int, ...], device: torch.device) -> Tensor | None:
     None where all elements weigh the same."""
     if len(set(widths)) == 1:
         return None
-    # what is made while a graph is captured belongs to the graph
-    make = _share if device.type == "cuda" and torch.cuda.is_current_stream_capturing() else _kept_share
-    return make(widths, device)
+    return (_share if _alone(device) else _kept_share)(widths, device)
+
+
+def _alone(device: torch.device) -> bool:
+    """Whether what is made now is for the current stream alone: another one might read it before it is written, and
+    what is made while a graph is captured belongs to the graph."""
+    if device.type != "cuda":
+        return False
+    aside = torch.cuda.current_stream(device) != torch.cuda.default_stream(device)
+    return aside or torch.cuda.is_current_stream_capturing()
 
 
 def _share(widths: tuple[int, ...], device: torch.device) -> Tensor:
@@ -74,7 +82,7 @@ class _Held(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, batch: Tensor, target: Tensor, own: slice, *given: Any) -> Tensor:
         mean, seen, share, *_, simulated = given
-        loss, signs = kernel.arr_forward(batch, target, own, *given)
+        loss, signs = kernel.arr_forward(batch.resolve_neg(), target, own, *given)
         for state in (mean, seen):  # that the kernels have changed them, PyTorch cannot know
             torch.autograd.graph.increment_version(state)
         ctx.save_for_backward(signs, *(() if share is None else (share,)))
@@ -88,5 +96,5 @@ class _Held(torch.autograd.Function):
         if torch.is_grad_enabled() or transformed() or batched(grad) or has_tangent(grad):
             dx = cast(grad / kernel.arr_terms(signs, share) * (signs if share is None else signs * share), ctx.dtype)
         else:
-            dx = kernel.arr_backward(grad, signs, share, ctx.dtype, ctx.simulated)
+            dx = kernel.arr_backward(grad.resolve_neg(), signs, share, ctx.dtype, ctx.simulated)
         return dx, *[None] * 10

@@ -85,7 +85,7 @@ __device__ __forceinline__ Moments moments(Tile<T, packs>& tile, const Spread<T>
     float sum[1] = {0.0f};
     for_each_part(spread, [&](auto& y) { sum[0] += sum_of(y); }, tile);
     group.total(sum);
-    const float m = sum[0] * per_length;
+    const float m = __fmul_rn(sum[0], per_length);  // rounded: fused with what is added below, it would not be m there
 
     // c = (y - m) 2^-8, its sum and the sum of its squares
     const float scaled_m = -m * deviation_scale;

@@ -34,6 +34,9 @@ def exercise(device: str) -> Iterator[Comparison]:
             yield from _compared(function, _uneven(7, 33, dtype=dtype), device)
         for shape in WHOLE:
             yield from _compared(la_silu, inputs(*shape, dtype=dtype), device)
+    for shape in ROWS:  # a mean that takes two floats, of rows that are constant or hardly vary
+        yield from _compared(la_silu, torch.full(shape, 1000.3), device)
+        yield from _compared(la_silu, 1e4 + inputs(*shape), device)
     yield from _compared(la_silu, inputs(*MANY), device)
     yield from _compared(la_silu, _uneven(3, 16_500, dtype=torch.float32), device)
 

@@ -87,7 +87,8 @@ def backend(name: str | None = None) -> str:
     -------
     str
         Without a name: who would compute for a tensor on the default accelerator: ``"kernel"``, ``"torch"`` or
-        ``"simulator"``. Asking proves nothing: "kernel" is said of kernels that have still to prove themselves.
+        ``"simulator"``. Asking proves nothing: "kernel" is said of kernels that have still to prove themselves, and
+        where those of some operators have not.
         With a name: the name; used in a ``with`` statement, it restores the former choice.
 
     Raises
@@ -118,7 +119,10 @@ def backend(name: str | None = None) -> str:
     if name is None:
         if (selected := _selected()) != "auto":
             return selected
-        return "kernel" if torch.cuda.is_available() and _launchable() else "torch"
+        if not (torch.cuda.is_available() and _launchable()):
+            return "torch"
+        # what a compiler looks at asks no files
+        return "kernel" if torch.compiler.is_compiling() or not trusts_none(torch.device("cuda")) else "torch"
     if name not in BACKENDS:
         raise ValueError(f"backend: got {name!r}, allowed are {', '.join(map(repr, BACKENDS))}")
     selection = _Selection(name)
@@ -136,12 +140,15 @@ def _launchable() -> bool:
     return torch.version.cuda is not None and importlib.util.find_spec("cupy") is not None
 
 
-def _trusts_none(operator: Operator, device: torch.device) -> bool:
+def _does_not_know(*_: object) -> bool:
     return False
 
 
 #: Whether the kernels of an operator may compute on a device: what stands above it, :mod:`companion.proofs`, knows.
-trusts: Callable[[Operator, torch.device], bool] = _trusts_none
+trusts: Callable[[Operator, torch.device], bool] = _does_not_know
+
+#: Whether it is known without a proof that those of no operator may.
+trusts_none: Callable[[torch.device], bool] = _does_not_know
 
 
 def choose(z: torch.Tensor, operator: Operator) -> str:

@@ -55,7 +55,7 @@ def differentiable(
         @staticmethod
         def forward(ctx: Any, count: int, *given: Any) -> Tensor:
             result: Tensor
-            result, saved = _exactly(forward, given[:count])
+            result, saved = _exactly(forward, _resolved(given[:count]))
             ctx.count, ctx.selected = count, _selected()
             ctx.others = [_TENSOR if isinstance(x, Tensor) else x for x in given]
             ctx.save_for_backward(*(x for x in given if isinstance(x, Tensor)), *saved)
@@ -71,7 +71,7 @@ def differentiable(
                 return None, *_gradients_through(plain, grad, operands, captured, needs)
             token = _of_context.set(ctx.selected)
             try:
-                return None, *_exactly(backward, (grad, needs, tuple(tensors), *given))
+                return None, *_exactly(backward, _resolved((grad, needs, tuple(tensors), *given)))
             finally:
                 _of_context.reset(token)
 
@@ -94,6 +94,11 @@ def differentiable(
 
 
 _TENSOR = object()
+
+
+def _resolved(given: Sequence[Any]) -> list[Any]:
+    """The same without torch's negative bit: with it memory, where kernels look, has the other sign."""
+    return [x.resolve_neg() if isinstance(x, Tensor) else x for x in given]
 
 
 def _stand_in(x: Any) -> Any:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import re
@@ -15,15 +16,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from companion.cuda.build import CompileError
+from companion.cuda.build import CompileError, ToolError
 from companion.cuda.launch import Kernels
 from companion.files import write_atomically
 from companion.operators import Operator, backend, operators
-from companion.proofs.verdicts import SIMULATOR, one_line
+from companion.proofs.verdicts import SIMULATOR, gpu_name, one_line
 from companion.simulator.errors import SimulatorError
 
 #: What the driver calls a fault of a kernel, in the first line of an error: torch adds advice. Anything else, such as a
-#: CuPy that cannot be imported or a memory that is broken, may be mended, and says nothing about the kernels.
+#: CuPy that cannot be imported or a memory that is broken, may be mended, and says nothing about the kernels; nor does
+#: a launch that timed out, because a screen waited for a busy GPU.
 _FAULTS = re.compile(
     "illegal|misaligned|assert|launch|too many resources|invalid|symbol|no (binary|kernel image)", re.I
 )
@@ -44,15 +46,23 @@ class Comparison(NamedTuple):
 # --- in the child process ----------------------------------------------------------------------------------------
 
 
-def main(exercise: str, name: str, place: str, report: str) -> None:
-    """Run an exercise and write what is wrong, and whether that is the kernels' fault, to the file ``report``."""
+def main(exercise: str, name: str, place: str, gpu: str, report: str) -> None:
+    """Run an exercise and write what is wrong, and whether that is the kernels' fault, to the file ``report``.
+
+    ``gpu`` is the model that the caller's ``place`` is.
+    """
     of_exercise = exercise_of(exercise)
     (operator,) = (operator for operator in operators() if operator.name == name)
+    # memory that is not written is filled with NaN: zeros, which it often holds, would hide that
+    torch.use_deterministic_algorithms(True, warn_only=True)
     lasting = False  # nor does a GPU that is full or somebody else's now
     try:
         torch.empty(2**26, dtype=torch.uint8, device="cpu" if place == SIMULATOR else place)
-        lasting = True
-        fault = first_fault(operator, of_exercise, place)
+        if gpu_name(place) == gpu:
+            lasting = True
+            fault = first_fault(operator, of_exercise, place)
+        else:
+            fault = f"{place} is {gpu} here, and {gpu_name(place)} in the process of the proof: CUDA_VISIBLE_DEVICES?"
         if place != SIMULATOR:
             torch.cuda.synchronize()
     except RuntimeError as error:
@@ -63,7 +73,8 @@ def main(exercise: str, name: str, place: str, report: str) -> None:
             fault = f"{type(error).__name__}: {one_line(str(error))}."
             said = str(error).partition("\n")[0]
             of_kernels = isinstance(error, CompileError | SimulatorError) or _FAULTS.search(said)
-            lasting = lasting and bool(of_kernels)
+            of_machine = isinstance(error, ToolError) or "timed out" in said
+            lasting = lasting and bool(of_kernels) and not of_machine
     write_atomically(Path(report), json.dumps([fault, lasting]).encode())
 
 
@@ -83,22 +94,36 @@ def first_fault(operator: Operator, exercise: Callable[[str], Iterator[Compariso
         torch.cuda.set_device(place)
         device, (major, minor) = place, torch.cuda.get_device_capability()
         arch = 10 * major + minor
-    launched: set[str] = set()
+    launched: list[str] = []
     original = Kernels.launch
+    side = None if simulated else torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    now, then = None, side  # the cases take turns
 
     def recorded(self: Kernels, name: str, *arguments: Any, **options: Any) -> None:
-        launched.add(name)
+        launched.append(name)
+        if side is not None and torch.cuda.current_stream() == side:
+            # a kernel that is not on this stream comes too early for what follows
+            torch.cuda._sleep(1_000_000)  # type: ignore[no-untyped-call]
         original(self, name, *arguments, **options)
 
     Kernels.launch = recorded  # type: ignore[method-assign]
     try:
         with backend(SIMULATOR if simulated else "kernel"):
-            for comparison in exercise(device):
-                if fault := _fault(comparison):
-                    return fault
+            comparisons = exercise(device)
+            while True:
+                before = len(launched)
+                with contextlib.nullcontext() if now is None else torch.cuda.stream(now):
+                    if (comparison := next(comparisons, None)) is None:
+                        break
+                    if fault := _fault(comparison):
+                        return fault
+                if side is not None:
+                    torch.cuda.synchronize()
+                if len(launched) > before:
+                    now, then = then, now
     finally:
         Kernels.launch = original  # type: ignore[method-assign]
-    if missed := operator.names(arch) - launched:
+    if missed := operator.names(arch) - set(launched):
         return f"the exercise did not launch {', '.join(sorted(missed))}."
     return ""
 

@@ -4,8 +4,9 @@ No machine on which this project is tested has a GPU. So the first time that an 
 GPU, a child process launches every one of them, forward and backward, in each dtype and at odd sizes, and compares
 with plain torch in float64. It is a process of its own because an illegal address spoils a process for good and a
 kernel that hangs never returns; so nothing of the caller's is touched or inherited either. The verdict is kept in
-:func:`~companion.files.cache_directory`, one for each cubin, GPU, driver, CuPy and torch. None is kept of a proof that
-found no room on the GPU, was not done in time or did not end by itself: the next process proves again.
+:func:`~companion.files.cache_directory`, one for each cubin, what launches it, GPU, driver, CuPy and torch. None is
+kept of a proof that found no room on the GPU or another GPU, was not done in time or did not end by itself: the next
+process proves again.
 
 A room says what is to be proved (an :class:`Operator`, beside its kernels) and how (its module ``proof``). What runs in
 the child process is in :mod:`companion.proofs.trial`.
@@ -41,6 +42,8 @@ LIMIT = 300.0
 
 SIMULATOR = "simulator"
 
+_SUFFIXES = (".py", ".cu", ".cuh", ".h", ".cpp")
+
 _known: dict[tuple[str, str], Verdict] = {}
 _one_at_a_time = threading.Lock()
 
@@ -64,6 +67,9 @@ class Verdict(NamedTuple):
     lasting: bool = True
 
 
+TOO_OLD = Verdict(False, "no kernel is made for a GPU as old as this.")
+
+
 # --- asked by operators ------------------------------------------------------------------------------------------
 
 
@@ -85,8 +91,8 @@ def known(operator: Operator, place: str, warn: bool = False) -> Verdict:
         return found
     if place != SIMULATOR and not torch.cuda.is_available():
         return Verdict(False, "there is no GPU.")  # a tensor of which only the device is pretended
-    if place != SIMULATOR and not operator.names(capability(place)):
-        return Verdict(False, "no kernel is made for a GPU as old as this.")
+    if _too_old(operator, place):
+        return TOO_OLD
     if place != SIMULATOR and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
             f"{operator.name}: its kernels are not proved on this GPU yet, and that is not possible while a CUDA graph "
@@ -100,6 +106,24 @@ def known(operator: Operator, place: str, warn: bool = False) -> Verdict:
             if warn and not found.holds:
                 warnings.warn(_warning(operator, place, found), RuntimeWarning, stacklevel=2)
     return found
+
+
+def none_holds(device: torch.device) -> bool:
+    """Whether it is known of every operator that its kernels do not compute on this device; nothing is proved."""
+    return not any(_may_hold(operator, place_of(device)) for operator in operators())
+
+
+def _may_hold(operator: Operator, place: str) -> bool:
+    found = _known.get((operator.name, place))
+    try:
+        found = found or kept(operator, place)
+    except (build.CompileError, OSError):
+        return False
+    return found is None or found.holds
+
+
+def _too_old(operator: Operator, place: str) -> bool:
+    return place != SIMULATOR and not operator.names(capability(place))
 
 
 def capability(place: str) -> int:
@@ -131,10 +155,11 @@ def _where_to_report() -> str:
 
 
 def warmup(device: torch.device | str = "cuda") -> None:
-    """Compile every kernel for a GPU, let it prove itself, and load it, now.
+    """Compile the kernels of all operators for a GPU, let them prove themselves, and load them, now.
 
     After it no first call is slow, and a CUDA graph may be captured: neither proving nor loading is possible during a
-    capture. Where kernels do not prove themselves, a warning says so, and plain torch computes.
+    capture. Where kernels do not prove themselves, or none is made for the GPU, a warning says so, and plain torch
+    computes.
 
     Parameters
     ----------
@@ -156,15 +181,14 @@ def warmup(device: torch.device | str = "cuda") -> None:
         raise RuntimeError("warmup: there is no GPU here that torch can use")
     launch.cupy()
     place = place_of(torch.device(device))
-    refused = {
-        kernels
-        for operator in operators()
-        if not known(operator, place, warn=True).holds
-        for kernels in operator.kernels
-    }
-    for kernels in launch.all_kernels():
-        if kernels not in refused and kernels.lowest <= capability(place):
-            kernels.load(torch.device(place).index)
+    if old := [operator.name for operator in operators() if _too_old(operator, place)]:
+        message = f"warmup: plain torch computes {', '.join(old)} on {gpu_name(place)}: {TOO_OLD.said}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    for operator in operators():
+        if known(operator, place, warn=True).holds:
+            for kernels in operator.kernels:
+                if kernels.lowest <= capability(place):
+                    kernels.load(torch.device(place).index)
 
 
 # --- the verdict -------------------------------------------------------------------------------------------------
@@ -179,16 +203,29 @@ def identity(operator: Operator, place: str) -> dict[str, Any]:
         If there is no compiler whose cubins could be proved.
     """
     if place == SIMULATOR:
-        texts = [kernels.source.read_text() for kernels in operator.kernels]
-        return {"operator": operator.name, "sources": hashlib.sha256("\0".join(texts).encode()).hexdigest()}
+        return {"operator": operator.name, "sources": _sources(operator, "simulator", "simulator/runtime")}
     return {
         "operator": operator.name,
+        "sources": _sources(operator),
         "cubins": [build.cubin_key(kernels.source, capability(place)) for kernels in operator.kernels],
         "gpu": gpu_name(place),
         "driver": driver(),
         "cupy": _version("cupy"),
         "torch": torch.__version__,
     }
+
+
+@functools.cache
+def _sources(operator: Operator, *more: str) -> str:
+    """The SHA-256 of what makes launches of kernels, and proofs of them: the folders of the operator and of what it is
+    made of."""
+    package = Path(__file__).parents[1]
+    folders = {
+        *(kernels.source.parent for kernels in operator.kernels),
+        *(package / name for name in ("cuda", "operators", "proofs", *more)),
+    }
+    files = (path for folder in sorted(folders) for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES)
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def gpu_name(place: str) -> str:
@@ -226,7 +263,7 @@ def verdict_path(operator: Operator, place: str) -> Path:
 
 
 def kept(operator: Operator, place: str) -> Verdict | None:
-    """The verdict of an earlier proof, None if there was none.
+    """The verdict of an earlier proof, or that no kernel is made for this GPU; None if there is neither.
 
     Raises
     ------
@@ -235,7 +272,7 @@ def kept(operator: Operator, place: str) -> Verdict | None:
     PermissionError
         If somebody else can change what lies in the cache.
     """
-    return _read(verdict_path(operator, place))
+    return TOO_OLD if _too_old(operator, place) else _read(verdict_path(operator, place))
 
 
 def _verdict(operator: Operator, place: str) -> Verdict:
@@ -283,7 +320,7 @@ def prove(operator: Operator, place: str) -> Verdict:
         code = (
             f"import sys; sys.path[:] = {sys.path!r}\n"
             "from companion.proofs.trial import main\n"
-            f"main({operator.exercise!r}, {operator.name!r}, {place!r}, {str(report)!r})"
+            f"main({operator.exercise!r}, {operator.name!r}, {place!r}, {gpu_name(place)!r}, {str(report)!r})"
         )
         # Not a pipe: whoever waits for its end would wait for a hanging child as well.
         with (Path(folder) / "said").open("w+") as said:
@@ -297,11 +334,13 @@ def prove(operator: Operator, place: str) -> Verdict:
             try:
                 status = child.wait(LIMIT)
             except subprocess.TimeoutExpired:
-                child.kill()
-                with contextlib.suppress(subprocess.TimeoutExpired):  # one that waits for the GPU may not even die
-                    child.wait(10)
                 fault = f"they did not end within {LIMIT:g} seconds; companion.backend('torch') does not try them."
                 return Verdict(False, fault, time.monotonic() - start, lasting=False)
+            finally:  # also after an interrupt
+                if child.poll() is None:
+                    child.kill()
+                    with contextlib.suppress(subprocess.TimeoutExpired):  # one that waits for the GPU may not even die
+                        child.wait(10)
             said.seek(0)
             last = one_line(said.read().strip().rpartition("\n")[2])
         seconds = round(time.monotonic() - start, 1)
@@ -317,4 +356,4 @@ def one_line(text: str) -> str:
     return re.sub(r"(?:[A-Za-z]:)?[\\/](?:[^\s\\/:'\"]+[\\/])+", "", " ".join(text.split()))[:500]
 
 
-choice.trusts = holds
+choice.trusts, choice.trusts_none = holds, none_holds

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from companion.cuda.arguments import check_memory, is_number
 
 # Limits of a launch: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Dynamic
 # shared memory: that of 9.0, the largest.
@@ -165,11 +166,7 @@ def _check_pointer(where: str, parameter: Parameter, argument: Any) -> None:
     if not isinstance(argument, torch.Tensor):
         given = type(argument).__name__
         raise TypeError(f"{where}: got {given}, allowed for a pointer is a torch.Tensor or None")
-    if argument.device.type != "cpu":
-        raise ValueError(f"{where}: got a tensor on {argument.device}, allowed is one on the CPU")
-    if not _without_gaps(argument):
-        strides = argument.stride()
-        raise ValueError(f"{where}: got strides {strides}, allowed is a tensor without gaps or overlap")
+    check_memory(where, argument, argument.device.type == "cpu", "the CPU")
     if argument.dtype != torch.uint8 and parameter.kind in "fib":  # uint8: memory for anything
         kind = "f" if argument.is_floating_point() else "b" if argument.dtype == torch.bool else "i"
         if (kind, argument.element_size()) != (parameter.kind, parameter.bytes):
@@ -177,26 +174,12 @@ def _check_pointer(where: str, parameter: Parameter, argument: Any) -> None:
 
 
 def _check_value(where: str, parameter: Parameter, argument: Any) -> None:
-    numpy = sys.modules.get("numpy")  # who never imported it has none of its scalars
-    if numpy is None or not isinstance(argument, numpy.generic):
+    if not is_number(argument):
         given = type(argument).__name__
         raise TypeError(f"{where}: got {given}, allowed is a NumPy scalar such as numpy.int32(3): {parameter}")
     kind = {"i": "i", "u": "i", "f": "f", "b": "b"}.get(argument.dtype.kind, "s")
     if (kind, argument.nbytes) != (parameter.kind, parameter.bytes):
         raise TypeError(f"{where}: got {type(argument).__name__}, the kernel takes {parameter}")
-
-
-def _without_gaps(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill one piece of memory; the order of dimensions (channels last) may be any."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size == 0:
-            return True
-        if size > 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
 
 
 def _span(tensor: torch.Tensor) -> Span:

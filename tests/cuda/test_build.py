@@ -135,7 +135,16 @@ def test_another_architecture_or_compiler_has_another_cubin(source: Path, monkey
 @needs_nvrtc
 def test_the_log_of_the_compiler_is_the_message(source: Path) -> None:
     source.write_text(source.read_text().replace("factor", "fctor"))
-    with pytest.raises(build.CompileError, match=r"(?s)scale\.cu for sm_90: .*fctor"):
+    with pytest.raises(build.CompileError, match=r"(?s)scale\.cu for sm_90: .*fctor") as caught:
+        build.cubin(source, 90)
+    assert not isinstance(caught.value, build.ToolError)
+
+
+@needs_nvrtc
+def test_missing_headers_are_no_fault_of_the_source(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_cuda_headers", build._cuda_headers.__wrapped__)
+    monkeypatch.setattr("cuda.pathfinder.find_nvidia_header_directory", lambda _: None)
+    with pytest.raises(build.ToolError, match="CUDA's headers were not found"):
         build.cubin(source, 90)
 
 
@@ -161,7 +170,7 @@ def test_without_nvrtc_the_error_says_what_to_install(source: Path, monkeypatch:
         (None, "kernels need a torch for CUDA"),
     ):
         monkeypatch.setattr(torch.version, "cuda", cuda)
-        with pytest.raises(build.CompileError, match=rf"NVRTC could not be loaded \(.*\); {remedy}"):
+        with pytest.raises(build.ToolError, match=rf"NVRTC could not be loaded \(.*\); {remedy}"):
             build.cubin(source, 90)
     monkeypatch.undo()
     build._nvrtc.cache_clear()
@@ -177,5 +186,5 @@ def test_a_compiler_that_is_newer_than_the_gpus_driver_is_refused(monkeypatch: p
     assert build.compiler_version() == (major, minor)
     monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 1000 * (major - 1) + 90, raising=False)
     known = f"the driver knows CUDA {major - 1}.9, torch is for CUDA {major - 1}.8"
-    with pytest.raises(build.CompileError, match=rf"NVRTC is of CUDA {major}\.{minor}, {known}"):
+    with pytest.raises(build.ToolError, match=rf"NVRTC is of CUDA {major}\.{minor}, {known}"):
         build.compiler_version()

@@ -108,17 +108,56 @@ def test_a_capture_meets_no_loading(scale: launch.Kernels, gpu_of_paper: StandIn
     tripled(scale, "cuda")
 
 
-def test_warming_up_loads_every_source(gpu_of_paper: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warming_up_loads_every_source_of_the_operators_alone(
+    gpu_of_paper: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(verdicts, "_known", {})
     monkeypatch.setattr(verdicts, "_verdict", lambda *_: Verdict(True, ""))
+    monkeypatch.setattr(launch, "_kernels", list(launch.all_kernels()))
+    launch.Kernels.from_text('extern "C" __global__ void mine(float* x) { does not compile }')
     companion.warmup()
-    assert gpu_of_paper.loaded == [(kernels.source.name, 0) for kernels in launch.all_kernels()]
+    sources = [kernels.source.name for operator in operators() for kernels in operator.kernels]
+    assert gpu_of_paper.loaded == [(source, 0) for source in dict.fromkeys(sources)]
 
 
 def test_more_blocks_than_a_gpu_takes_are_refused(scale: launch.Kernels, gpu_of_paper: StandIn) -> None:
     for grid in ((2**31,), (2**32 + 3,), (1, 65536), (1, 1, 65536)):
         with pytest.raises(ValueError, match=r"scale: got tensors for \(.*\) blocks, allowed are \(2147483647"):
             scale.launch("scale", grid, (32,), [None, None, np.int64(0)], torch.device("cuda"))
+    assert gpu_of_paper.launched == []
+
+
+#: By what is wrong, the arguments that change, the error, and its words: on a GPU and in the simulator.
+REFUSED: dict[str, tuple[dict[int, Any], type[Exception], str]] = {
+    "a number of Python's": ({2: 4}, TypeError, r"args\[2\]: got int, allowed is .*NumPy scalar such as numpy.int32"),
+    "a tensor elsewhere": (
+        {0: torch.zeros(4, device="meta")},
+        ValueError,
+        r"args\[0\]: got a tensor on meta, allowed is",
+    ),
+    "a tensor with gaps": (
+        {1: torch.zeros(8)[::2]},
+        ValueError,
+        r"args\[1\]: got strides \(2,\), allowed is a tensor wi",
+    ),
+    "the negative bit": (
+        {0: torch._neg_view(torch.ones(4))},
+        ValueError,
+        r"args\[0\]: got .* negative bit, allowed is",
+    ),
+}
+
+
+@pytest.mark.parametrize("simulated", [False, True])
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_kernel_would_misread_is_refused(
+    case: str, simulated: bool, scale: launch.Kernels, gpu_of_paper: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: tensor.device.type == "cpu"))
+    changes, error, words = REFUSED[case]
+    given = [changes.get(place, x) for place, x in enumerate([torch.ones(4), torch.ones(4), np.int64(4)])]
+    with pytest.raises(error, match=words):
+        scale.launch("scale", (1,), (32,), given, torch.device("cuda"), simulated)
     assert gpu_of_paper.launched == []
 
 

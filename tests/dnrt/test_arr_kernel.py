@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 import companion
 from companion import ARR, simulator
+from companion.dnrt import held
 from companion.dnrt.held import share_of
 from companion.dnrt.kernel import ARR_KERNELS
 from companion.dnrt.proof import inputs
@@ -45,6 +47,23 @@ def test_packs_are_read_and_gradients_written_sixteen_bytes_at_a_time() -> None:
 
 
 # --- launches ---
+
+
+def test_what_one_stream_makes_no_other_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def share(widths: tuple[int, ...], device: torch.device) -> Tensor:
+        made.append(widths)
+        return torch.zeros(3)
+
+    monkeypatch.setattr(held, "_share", share)
+    monkeypatch.setattr(held, "_kept_share", functools.cache(share))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: 0)
+    for stream, count in ((0, 1), (0, 1), (7, 2), (7, 3), (0, 3)):
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device, stream=stream: stream)
+        share_of((1, 2), torch.device("cuda"))
+        assert len(made) == count
 
 
 @needs_simulator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
+import companion
 from companion import simulator
-from companion.layeract import kernel
+from companion.layeract import kernel, proof
 from companion.layeract.kernel import KERNELS
+from companion.proofs import trial
 from tests.cases import together
 from tests.cuda.machine_code import ARCHITECTURES, machine_code, under_the_locked_compiler
 from tests.cuda.runs import memory_and_threads
@@ -407,6 +410,21 @@ def test_the_reciprocal_root_is_right_to_one_unit_in_the_last_place(functions: s
     assert ((found - exact).abs()[:-3] <= 2**-23 * exact[:-3]).all()
     assert found[-3:-1].tolist() == [math.inf, 0]
     assert found[-1].isnan()
+
+
+@needs_simulator
+def test_a_mean_whose_first_part_is_not_rounded_does_not_prove_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = "(correction - back);"
+    fused = {old: f"{old[:-1]} + fmaf(sum[0], per_length, -m);"}  # what rounding took from m is still there
+    text = with_instances(KERNELS.source, "COMPANION_KERNELS(f32, float)")
+    module = simulator.load(changed(tmp_path, KERNELS.source, text, fused), NAMES)
+    monkeypatch.setattr(KERNELS, "_simulator", lambda: module)
+    monkeypatch.setattr(proof, "KERNEL_DTYPES", [torch.float32])
+    with companion.backend("simulator"):
+        faults = filter(None, map(trial._fault, proof.exercise("cpu")))
+        assert "the result is wrong" in next(faults)
 
 
 # --- memory and threads ---

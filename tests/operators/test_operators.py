@@ -171,6 +171,7 @@ def test_auto_says_who_would_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     assert companion.backend() == "torch"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(choice, "_launchable", lambda: True)
+    monkeypatch.setattr(choice, "trusts_none", lambda device: False)
     assert companion.backend() == "kernel"
     monkeypatch.setattr(choice, "_launchable", lambda: False)
     assert companion.backend() == "torch"
@@ -281,6 +282,24 @@ def test_what_follows_may_work_in_place(
     assert torch.equal(twice, 2 * once)
     for one, two in zip(torch.autograd.grad(once.sum(), leaves), torch.autograd.grad(twice.sum(), leaves), strict=True):
         torch.testing.assert_close(two, 2 * one)
+
+
+def negative_view(x: Tensor) -> Tensor:
+    """The same numbers, with torch's negative bit."""
+    return torch._neg_view(-x)
+
+
+@together("name, case", of_rooms("LAUNCHED").items(), of=lambda case: case[0])
+def test_signs_that_are_not_in_memory_count(
+    name: str, case: tuple[Callable[..., Tensor], list[Tensor]], backend: str
+) -> None:
+    def computed(changed: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        leaves = [changed(x.to("cuda" if backend == "kernel" else "cpu")).requires_grad_() for x in case[1]]
+        f = case[0](*leaves)
+        return [f, *torch.autograd.grad(f, leaves, changed(torch.ones_like(f)))]
+
+    for one, two in zip(computed(negative_view), computed(Tensor.clone), strict=True):
+        torch.testing.assert_close(one, two)
 
 
 def test_a_distributed_tensor_is_taken(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ The simulator is the device; the faults are planted in a toy kernel.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -17,6 +18,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -240,6 +243,26 @@ def test_what_is_installed_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) ->
     assert verdicts._version("pytest") == version == f"pytest {pytest.__version__}"
 
 
+@pytest.mark.parametrize("place", [SIMULATOR, "cuda:0"])
+def test_what_launches_and_proves_a_kernel_belongs_to_its_verdict(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Paper GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr(build, "cubin_key", lambda *_: "the same cubin")
+    (tmp_path / "mine.cu").write_text("")
+
+    class Mine:
+        name, kernels = "mine", (SimpleNamespace(source=tmp_path / "mine.cu"),)
+
+    operator: Any = Mine()
+    before = verdicts.identity(operator, place)
+    assert verdicts.identity(operator, place) == before
+    (tmp_path / "kernel.py").write_text("grid = 1")
+    monkeypatch.setattr(verdicts, "_sources", verdicts._sources.__wrapped__)  # another process
+    assert verdicts.identity(operator, place) != before
+
+
 # What torch adds to each error of CUDA.
 ADVICE = (
     "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
@@ -252,6 +275,9 @@ ADVICE = (
     ("error", "report"),
     [
         (torch.cuda.OutOfMemoryError("full"), ["the GPU has no room for the proof now (full).", False]),
+        (build.CompileError("refused"), ["CompileError: refused.", True]),
+        (build.ToolError("no headers"), ["ToolError: no headers.", False]),
+        (RuntimeError("the launch timed out\n"), ["RuntimeError: the launch timed out.", False]),
         (RuntimeError("illegal\naddress"), ["RuntimeError: illegal address.", True]),
         (RuntimeError("needs CuPy"), ["RuntimeError: needs CuPy.", False]),
         (RuntimeError("uncorrectable ECC error"), ["RuntimeError: uncorrectable ECC error.", False]),
@@ -269,8 +295,76 @@ def test_what_the_child_reports(
         raise error
 
     monkeypatch.setattr(trial, "first_fault", fail)
-    trial.main(toy.OPERATOR.exercise, "toy", SIMULATOR, str(tmp_path / "report"))
-    assert json.loads((tmp_path / "report").read_text()) == report
+    assert reported(tmp_path) == report
+
+
+def reported(folder: Path) -> list[object]:
+    """What the child reports, here."""
+    try:
+        trial.main(toy.OPERATOR.exercise, "toy", SIMULATOR, SIMULATOR, str(folder / "report"))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    report: list[object] = json.loads((folder / "report").read_text())
+    return report
+
+
+def test_memory_that_is_not_written_is_no_number_in_the_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "first_fault", lambda *_: str(torch.empty(1000).isnan().all().item()))
+    assert reported(tmp_path) == ["True", True]
+
+
+def test_a_proof_on_another_gpu_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "gpu_name", lambda place: "Paper GPU")
+    verdict = verdicts.prove(toy.OPERATOR, SIMULATOR)
+    assert not verdict.holds
+    assert not verdict.lasting
+    assert "simulator is Paper GPU here, and simulator in the process of the proof" in verdict.said
+
+
+def test_an_interrupt_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    children = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout == verdicts.LIMIT:
+                children.append(self)
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        verdicts.prove(toy.OPERATOR, SIMULATOR)
+    assert [child.returncode for child in children] == [-signal.SIGKILL]
+
+
+def test_cases_take_turns_on_a_stream_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, stream = [], ["default"]
+
+    @contextlib.contextmanager
+    def on(other: str) -> Iterator[None]:
+        stream.append(other)
+        yield
+        stream.pop()
+
+    def exercise(device: str) -> Iterator[trial.Comparison]:
+        for _ in range(3):
+            toy.KERNELS.launch("scale", (1,), (32,), [], torch.device(device))
+            for _ in range(2):
+                yield trial.Comparison("", torch.zeros(1), torch.zeros(1).double(), torch.ones(1).double())
+
+    for name, fake in {
+        "Stream": lambda: "side",
+        "stream": on,
+        "current_stream": lambda: stream[-1],
+        "synchronize": lambda: None,
+        "set_device": lambda place: None,
+        "get_device_capability": lambda: (9, 0),
+        "_sleep": lambda cycles: seen.append("late"),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(launch.Kernels, "launch", lambda *_: seen.append(stream[-1]))
+    assert trial.first_fault(toy.OPERATOR, exercise, "cuda:0") == ""
+    assert seen == ["default", "late", "side", "default"]
 
 
 def test_nothing_of_the_callers_is_touched_or_inherited() -> None:
@@ -293,6 +387,7 @@ def gpu_of_paper(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Operators see a GPU, whose verdicts are what the list says; no capture is going on."""
     said: list[str] = [""]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Paper GPU")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
@@ -334,6 +429,34 @@ def test_on_a_gpu_that_no_kernel_is_made_for_torch_computes(monkeypatch: pytest.
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 0))
     monkeypatch.setattr(verdicts, "prove", lambda *_: pytest.fail("proved"))
     assert who() == "torch"
+
+
+@pytest.mark.usefixtures("gpu_of_paper")
+def test_a_gpu_that_no_kernel_is_made_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 0))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(launch, "cupy", lambda: None)
+    with pytest.warns(RuntimeWarning, match="plain torch computes aglu, .* on Paper GPU: no kernel is made") as caught:
+        companion.warmup()
+    assert len(caught) == 1
+    assert companion.backend() == "torch"
+    monkeypatch.setattr(doctor, "operators", lambda: [toy.OPERATOR])
+    assert "toy on Paper GPU: NO: no kernel is made for a GPU as old as this." in doctor.report()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_the_backend_is_torch_where_no_kernel_holds(
+    gpu_of_paper: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu_of_paper[0] = "they are wrong."
+    for operator in operators():
+        assert companion.backend() == "kernel"
+        verdicts.known(operator, "cuda:0", warn=True)
+    assert companion.backend() == "torch"
+    monkeypatch.setattr(verdicts, "_known", {})  # another process
+    assert companion.backend() == "torch"
+    (tmp_path / "toy.json").unlink()
+    assert companion.backend() == "kernel"
 
 
 @pytest.mark.usefixtures("gpu_of_paper")

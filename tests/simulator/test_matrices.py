@@ -72,6 +72,24 @@ def test_a_warp_that_lost_a_lane_is_a_fault(module: simulator.Module) -> None:
         multiply(module, a, b, torch.zeros(16, 8), lanes=31)
 
 
+TWO_PLACES = """#include "common.cuh"
+extern "C" __global__ void two_places(float* x) {
+    const unsigned a[4] = {}, b[2] = {};
+    float d[4] = {};
+    if (threadIdx.x < 16) companion::multiply_add<__half>(d, a, b);
+    else companion::multiply_add<__half>(d, a, b);
+    x[threadIdx.x] = d[0];
+}
+"""
+
+
+@pytest.mark.usefixtures("module")
+def test_lanes_in_two_places_are_a_fault() -> None:
+    kernels = Kernels.from_text(TWO_PLACES)
+    with pytest.raises(simulator.SimulatorError, match=r"the same instruction: 16 threads .*\.cu:5 .*; 16 .*\.cu:6"):
+        kernels.launch("two_places", (1,), (32,), [torch.zeros(32)], torch.device("cpu"), simulated=True)
+
+
 def test_it_is_one_instruction() -> None:
     for name, code in machine_code(SOURCE, 90).items():
         kind = "BF16" if name.endswith("bf16") else "F32"

@@ -165,6 +165,13 @@ class Block {
         return text;
     }
 
+    static bool in_the_same_place(const Thread& a, const Thread& b) {
+        if (a.state != b.state) return false;
+        if (a.state != State::at_barrier && a.state != State::in_warp_operation) return true;
+        return a.where.line() == b.where.line() && !std::strcmp(a.where.file_name(), b.where.file_name()) &&
+               (a.state == State::at_barrier || a.request.mask == b.request.mask);
+    }
+
    private:
     void arrange_threads(std::uint64_t block_number) {
         const auto n = static_cast<unsigned>(order_.size());
@@ -257,12 +264,6 @@ class Block {
         }
     }
 
-    static bool in_the_same_place(const Thread& a, const Thread& b) {
-        if (a.state != b.state) return false;
-        if (a.state != State::at_barrier && a.state != State::in_warp_operation) return true;
-        return a.where.line() == b.where.line() && !std::strcmp(a.where.file_name(), b.where.file_name()) &&
-               (a.state == State::at_barrier || a.request.mask == b.request.mask);
-    }
     bool all_in_the_same_place() const {
         for (const Thread& thread : threads_)
             if (!in_the_same_place(threads_.front(), thread)) return false;

@@ -100,11 +100,20 @@ inline float add_towards_zero(float sum, double product) {
 // mma.sync.aligned.m16n8k16.row.col: where the elements of the matrices lie is said in the PTX ISA, "Matrix
 // Fragments for mma.m16n8k16 with floating point type". Products are exact. The PTX ISA leaves open how sums
 // are rounded; here every addition is rounded towards zero, which is no better than what was found on GPUs
-// (Fasi, Higham, Mikaitis and Pranesh 2021, "Numerical behavior of NVIDIA tensor cores").
+// (Fasi, Higham, Mikaitis and Pranesh 2021, "Numerical behavior of NVIDIA tensor cores"). "aligned" means that all
+// lanes execute the same instruction; what is compared here is the line that calls.
 inline void multiply_matrices_of_lanes(Warp& warp) {
     if (warp.members != 0xffffffffu) {
         warp.block.record_fault("mma.sync: all 32 lanes of a warp must take part, here are " +
                                 std::to_string(std::popcount(warp.members)));
+        return;
+    }
+    bool together = true;
+    warp.for_each_member(
+        [&](unsigned lane, WarpRequest&) { together &= Block::in_the_same_place(warp.lane(0), warp.lane(lane)); });
+    if (!together) {
+        warp.block.record_fault("mma.sync: all lanes of a warp must execute the same instruction: " +
+                                warp.block.describe_threads());
         return;
     }
     float a[16][16], b[16][8];
