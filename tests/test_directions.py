@@ -17,7 +17,7 @@ PACKAGE = Path(companion.__file__).parent
 #: From the bottom to the top. A name stands for a module, or for a package with all that is in it and not named itself.
 #: A module imports what is below it or on its own level.
 LEVELS = (
-    ("activations", "extras", "files", "rooms", "weight_decay"),
+    ("activations", "arguments", "extras", "files", "rooms", "weight_decay"),
     ("simulator",),
     ("cuda",),
     ("operators",),

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from companion.arguments import check_memory, is_number
 from companion.cuda import build
-from companion.cuda.arguments import check_memory, is_number
 from companion.files import cache_directory, keep
 
 _kernels: list[Kernels] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from companion.cuda.arguments import check_memory, is_number
+from companion.arguments import check_memory, is_number
 
 # Limits of a launch: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Dynamic
 # shared memory: that of 9.0, the largest.
