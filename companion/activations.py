@@ -129,9 +129,10 @@ def kind_of(module: nn.Module) -> str | None:
     for base in type(module).__mro__:
         if base in _NAMES:
             return _NAMES[base]
-    if any(parameter.ndim > 1 for parameter in module.parameters()):
+    kind = named(type(module).__name__)
+    if kind and any(sum(size > 1 for size in parameter.shape) > 1 for parameter in module.parameters()):
         return None  # a layer and an activation, as the GELU of diffusers
-    return named(type(module).__name__)
+    return kind
 
 
 def kind_of_function(function: Any) -> str | None:

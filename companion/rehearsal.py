@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 
@@ -121,28 +122,42 @@ def _first_that_differs(found: Any, expected: Any, eps: float) -> str:
     return ""
 
 
+class _Nothing(nn.Module):
+    """What gives back its first argument, as losses do that stand in a network."""
+
+    def forward(self, x: Any, *others: Any, **named: Any) -> Any:
+        return x
+
+
 def refuse_a_loop(model: nn.Module, name: str, example: Example) -> None:
-    """Refuse a network that runs all its children and computes something else with one more that does nothing."""
+    """Refuse a network that goes over its children and computes something else with one more that does nothing."""
     if type(model).forward is nn.Sequential.forward:
         return
 
-    def with_one_more(network: nn.Module, calls: list[None]) -> nn.Module:
-        network.add_module(name, one_more := nn.Identity())
-        one_more.register_forward_hook(lambda *_: calls.append(None))
-        return network
-
-    def calls_of(replica: nn.Module) -> list[None]:
-        calls: list[None] = []
-        with contextlib.suppress(Exception):
-            call(with_one_more(replica, calls), example_of(model, example))
+    def calls_of(replica: nn.Module) -> Counter[str]:
+        calls, hooks = Counter[str](), []
+        for own, module in replica.named_modules():
+            hooks.append(module.register_forward_pre_hook(lambda *_, own=own: calls.update([own])))
+        call(replica, example_of(model, example), example)
+        for hook in hooks:
+            hook.remove()
         return calls
 
-    if not rehearse(model, calls_of):
+    def is_another(replica: nn.Module) -> bool:
+        before = calls_of(replica)
+        replica.add_module(name, _Nothing())
+        try:
+            return calls_of(replica) != before
+        except Exception:  # as of a layer that gets another shape
+            return True
+
+    if not rehearse(model, is_another):
         return
-    other = with_one_more(deepcopy(model), []).eval()
+    other = deepcopy(model).eval()
+    other.add_module(name, _Nothing())
     if difference(model, lambda args, kwargs: other(*args, **kwargs), example):
         raise ValueError(
-            f"model: got a {type(model).__name__} whose forward runs all its children, and would run {name!r}, too; "
+            f"model: got a {type(model).__name__} whose forward goes over its children, and {name!r} would be one; "
             "allowed is one around it, such as nn.Sequential(model)"
         )
 

@@ -238,7 +238,11 @@ def learned_by(phi: Activation, z: Tensor) -> tuple[Tensor, ...] | None:
         elif node._sequence_nr() < first:
             return None
         nodes += [parent for parent, _ in node.next_functions]
-    return tuple(leaves)
+    if not leaves:
+        return ()
+    # a backward pass of somebody's own may have none for some of them
+    given = torch.autograd.grad(y, leaves, torch.ones_like(y), allow_unused=True)
+    return tuple(leaf for leaf, gradient in zip(leaves, given, strict=True) if gradient is not None)
 
 
 # --- in blocks ---------------------------------------------------------------------------------------------------

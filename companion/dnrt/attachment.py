@@ -448,9 +448,12 @@ def _check_layout(name: str, layer: nn.Module, output: Any, seen: Seen) -> None:
             "and a function as response needs none"
         )
     last = gives == -1 or (shape[1] not in sizes and shape[-1] in sizes)
-    if last or (not sizes and name in seen.doubts):
+    if last or (not sizes and name in seen.doubts.keys() - seen.first):
         said = "with its channels last" if last else f"and {seen.channels(name)[1]}"
+        means = [
+            f"lambda x: x.mean({tuple(range(2 - where, len(shape) - where))})" for where in (0, 1) if where or not last
+        ]
         raise ValueError(
             f"layers: {name!r} gives {shape} {said}, allowed are maps (N, d, H, W); attach_arr takes "
-            f"a function as response, such as lambda x: x.mean({tuple(range(1, len(shape) - 1))})"
+            f"a function as response, such as {' or, with them last, '.join(means)}"
         )

@@ -20,9 +20,10 @@ def computed_by(x: Tensor, mean: Tensor, seen: Tensor) -> str:
     Where a compiler, a function transform or forward mode looks, and for a state that lies scattered in memory or is of
     another dtype than the kernels take, such as one that was loaded with ``assign``, it is plain torch.
     """
+    if transformed() or has_tangent(x):
+        return "torch"
     fits = mean.dtype == torch.float32 and seen.dtype == torch.bool and mean.is_contiguous() and seen.is_contiguous()
-    fits = fits and not mean.is_neg()
-    if transformed() or has_tangent(x) or not fits:
+    if not fits or mean.is_neg():
         return "torch"
     return choose(x, kernel.ARR_OPERATOR)
 

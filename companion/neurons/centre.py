@@ -83,9 +83,9 @@ class _Listener:
     def __init__(self, attached: AttachedCentre) -> None:
         self.attached = attached
 
-    def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         if self.attached.training and not in_backward():  # what a checkpoint computes again belongs to no pass
-            (self.attached.responses,) = args or kwargs.values()
+            (self.attached.responses,) = args or (kwargs or {}).values()
             self.attached.without_gradient = not torch.is_grad_enabled()
 
 

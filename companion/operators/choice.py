@@ -87,8 +87,8 @@ def backend(name: str | None = None) -> str:
     -------
     str
         Without a name: who would compute for a tensor on the default accelerator: ``"kernel"``, ``"torch"`` or
-        ``"simulator"``. Asking proves nothing: "kernel" is said of kernels that have still to prove themselves, and
-        where those of some operators have not.
+        ``"simulator"``. Asking proves nothing: "kernel" is said of kernels that have still to prove themselves,
+        where those of some operators have not, and before the GPU is in use.
         With a name: the name; used in a ``with`` statement, it restores the former choice.
 
     Raises
@@ -121,8 +121,9 @@ def backend(name: str | None = None) -> str:
             return selected
         if not (torch.cuda.is_available() and _launchable()):
             return "torch"
-        # what a compiler looks at asks no files
-        return "kernel" if torch.compiler.is_compiling() or not trusts_none(torch.device("cuda")) else "torch"
+        # who only asks opens no GPU, and what a compiler looks at no file
+        asks = not torch.compiler.is_compiling() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        return "torch" if asks and trusts_none(torch.device("cuda")) else "kernel"
     if name not in BACKENDS:
         raise ValueError(f"backend: got {name!r}, allowed are {', '.join(map(repr, BACKENDS))}")
     selection = _Selection(name)

@@ -224,7 +224,8 @@ def _sources(operator: Operator, *more: str) -> str:
         *(kernels.source.parent for kernels in operator.kernels),
         *(package / name for name in ("cuda", "operators", "proofs", *more)),
     }
-    files = (path for folder in sorted(folders) for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES)
+    files = [path for folder in sorted(folders) for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES]
+    files.append(package / "arguments.py")
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 

@@ -29,6 +29,8 @@ class Seen:
     functions: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     #: The modules that ran.
     reached: set[str] = field(default_factory=set)
+    #: Of modules with doubts those that saw something with the channels first, as far as layers say.
+    first: set[str] = field(default_factory=set)
     #: By module: along which dimension the channels of what it gave last lie, where that is known.
     gives: dict[str, int] = field(default_factory=dict)
     #: The numbers of dimensions in which something was turned round since the layer that ran last.
@@ -140,6 +142,8 @@ def look(model: nn.Module, example: Example) -> Seen:
             seen.layouts[name].add(layout)
         else:
             seen.doubts[name] = f"no layer before it says where the channels of {tuple(x.shape)} are"
+            if layout and layout[1] == 1 and x.ndim not in seen.turned:
+                seen.first.add(name)
 
     def leave(name: str, module: nn.Module, inputs: tuple[Any, ...], out: Any) -> None:
         running.pop()
@@ -150,7 +154,8 @@ def look(model: nn.Module, example: Example) -> Seen:
         straight = isinstance(out, Tensor) and out.ndim not in seen.turned
         if straight and (layout or any(x is given.get(out.ndim) for x in inputs)):
             given[out.ndim] = out
-        if isinstance(out, Tensor) and (last := latest.get(out.ndim)) and out.shape[last[1]] == last[0]:
+        known = isinstance(out, Tensor) and (out.ndim == 3 or out.ndim not in seen.turned)
+        if known and (last := latest.get(out.ndim)) and out.shape[last[1]] == last[0]:
             seen.gives[name] = last[1]
 
     for name, module in model.named_modules():

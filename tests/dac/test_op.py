@@ -836,6 +836,25 @@ def test_what_an_activation_has_learned_keeps_its_history(name: str) -> None:
         torch.testing.assert_close(one, other)
 
 
+def test_a_function_may_have_no_gradient_for_what_it_uses() -> None:
+    class Spike(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, threshold: Tensor) -> Tensor:
+            return (x > threshold).to(x.dtype)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+            return grad, None
+
+    layer = nn.Module()
+    layer.threshold = nn.Parameter(torch.zeros(()))
+    x = torch.randn(512, 64, requires_grad=True)
+    weight, bias = torch.randn(64, 64), torch.zeros(64, 64)
+    dac_linear(x, weight, bias, lambda u: Spike.apply(u, layer.threshold)).sum().backward()
+    assert layer.threshold.grad is None
+    torch.testing.assert_close(x.grad, weight.sum(0).expand(512, 64))
+
+
 def test_a_function_that_has_other_parameters_backwards_is_refused() -> None:
     aglu = companion.AGLU()
     layer = nn.Sequential(aglu, companion.DACLinear(64, 64, activation=lambda x: aglu(x)))

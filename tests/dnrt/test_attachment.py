@@ -194,6 +194,35 @@ def test_maps_of_which_nobody_says_where_the_channels_are_are_refused() -> None:
         attach_arr(Product(), "act", 3, (6, 7, 5))
 
 
+class Meanwhile(nn.Module):
+    """Channels that lie last for a while, as ConvNeXt has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return out
+
+
+class SideBySide(nn.Module):
+    """The channels of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.pool = nn.Conv2d(3, 8, 1), nn.Conv2d(3, 4, 1), nn.AvgPool2d(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.pool(torch.cat([self.one(x), self.other(x)], 1))
+        return out
+
+
+def test_maps_with_their_channels_first_are_held_though_the_layer_itself_does_not_say_so() -> None:
+    assert attach_arr(SideBySide(), "pool", 2, (3, 8, 8)).widths == {"pool": 12}
+    assert attach_arr(nn.Sequential(nn.Conv2d(3, 8, 1), Meanwhile()), "1", 2, (3, 8, 8)).widths == {"1": 8}
+
+
 class Adding(nn.ModuleDict):
     """A forward that runs all children, and adds or follows them."""
 
@@ -207,12 +236,27 @@ class Adding(nn.ModuleDict):
         return x
 
 
+class Ended(nn.Sequential):
+    """All children but the last, which it takes for its head; and it asks for a number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.sum().item() < 1e6
+        for module in list(self)[:-1]:
+            x = module(x)
+        out: Tensor = self[2](x)
+        return out
+
+
 @pytest.mark.parametrize("loss", ["arr", "centre"])
 def test_who_adds_up_what_all_children_give_is_refused(loss: str) -> None:
     with pytest.raises(
-        ValueError, match=f"got a Adding whose forward runs all its children, and would run '{loss}', too"
+        ValueError, match=f"got a Adding whose forward goes over its children, and '{loss}' would be one"
     ):
         rethink(Adding(True), loss, (4,), 4)
+    with pytest.raises(
+        ValueError, match=f"got a Ended whose forward goes over its children, and '{loss}' would be one"
+    ):
+        rethink(Ended(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), loss, (4,), 4)
     for model in (Adding(False), nn.Sequential(Adding(True))):
         x = torch.randn(3, 4)
         assert torch.equal(rethink(model, loss, (4,), 4)(x), model(x))

@@ -176,6 +176,11 @@ class _Session:
     accuracies: list[float] = field(default_factory=list)
     best: int = 0
 
+    @property
+    def accuracy(self) -> float:
+        """Of the epoch whose weights are kept; NaN where there is none."""
+        return self.accuracies[self.best - 1]
+
 
 def _train(
     job: Job, splits: Splits, inner: Inner | None, seed: int, watch: Callable[[int], None] | None = None
@@ -190,8 +195,7 @@ def _train(
     def after_epoch(epoch: int) -> bool:
         nonlocal kept
         accuracy = evaluate(model, splits.validation).accuracy
-        accuracy = 0.0 if math.isnan(accuracy) else accuracy  # no epoch to keep
-        if accuracy > max(session.accuracies, default=-1.0):
+        if accuracy > max((each for each in session.accuracies if not math.isnan(each)), default=-1.0):
             session.best, kept = epoch, copy.deepcopy(model.state_dict())
         session.accuracies.append(accuracy)
         if watch is not None:
@@ -223,7 +227,7 @@ def _begun(job: Job) -> tuple[Splits, Inner | None, float | None]:
 
 def _validate(job: Job) -> float:
     splits, inner, _ = _begun(job)
-    return max(_train(job, splits, inner, job.seed).accuracies)
+    return _train(job, splits, inner, job.seed).accuracy
 
 
 # What was learned.
@@ -354,7 +358,7 @@ def _measure(job: Job) -> list[Row]:
     second = _train(job, splits, inner, job.seed, watch if pictures else None)
     row: Row = {
         "accuracy_two": evaluate(second.model, splits.test).accuracy,
-        "accuracy_validation_two": max(second.accuracies),
+        "accuracy_validation_two": second.accuracy,
         "accuracy_by_epoch_two": second.accuracies,
         "epochs_two": len(second.accuracies),
         "best_epoch_two": second.best,
@@ -369,7 +373,7 @@ def _measure(job: Job) -> list[Row]:
     third = _train(job, splits, inner, job.seed + _NEW)
     row |= {
         "accuracy": evaluate(third.model, splits.test).accuracy,
-        "accuracy_validation": max(third.accuracies),
+        "accuracy_validation": third.accuracy,
         "accuracy_by_epoch": third.accuracies,
         "epochs": len(third.accuracies),
         "best_epoch": third.best,

@@ -293,8 +293,8 @@ def promote() -> list[str]:
     Raises
     ------
     ValueError
-        If a file among the runs is not a finished result, is a benchmark that something disturbed, or is older than the
-        result that it would replace or has fewer seeds. The message names it, and nothing is copied.
+        If a file among the runs is not a finished result, is a benchmark that something disturbed, or is of an earlier
+        day than the result that it would replace or has fewer seeds. The message names it, and nothing is copied.
     FileNotFoundError
         Outside a checkout: what an installed wheel carries is not to be changed.
     """

@@ -73,7 +73,7 @@ FAILED = 0.15
 
 def fails(row: Row) -> bool:
     """Whether it learnt nothing. At one rate for all such a network is counted, not compared."""
-    return bool(row["test_accuracy"] < FAILED)
+    return (row["test_accuracy"] or 0.0) < FAILED  # null is NaN
 
 
 Gains = Mapping[str, Sequence[tuple[float, float]]]
