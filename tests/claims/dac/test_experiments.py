@@ -35,7 +35,6 @@ from tests.claims.dac.facts import (
 from tests.claims.form import (
     Run,
     Verdict,
-    both,
     effect,
     enumerated,
     jointly,
@@ -159,7 +158,7 @@ def test_sgemm_small():
     "On SGEMM, above 10⁵ parameters DAC is generally better than a baseline with as many, such as 141 units a layer "
     "than 200.",
     "Section 5, Figs. 3 and 8",
-    turned_by=both(rows(SGEMM, lambda row: row | {"parameters": 100 * row["parameters"]}), rows(SGEMM, shifted(-2))),
+    turned_by=rows(SGEMM, shifted(2)),
 )
 def test_sgemm_large():
     return trades(-1, LARGE, low=ABOVE)
@@ -172,12 +171,13 @@ def test_sgemm_large():
     turned_by=rows(SGEMM, still(-2, "dac")),
 )
 def test_sgemm_biases():
-    run = run_of(SGEMM)
-    if run is None:
+    large, run = run_of(SGEMM, presets=LARGE), run_of(SGEMM)
+    if large is None or run is None:
         return no_result(SGEMM)
-    found = [each for each in changed(run, "biases") if each.key.shape == RECTANGULAR]
     gain = quoted(PLACE, "gain of unshared biases, nats")
-    effects = [effect(each, gain, sign=-1) for each in found]
+    in_full = [each for each in changed(large, "biases") if training_rows(large) == round(ALL_ROWS)]
+    found = [each for each in changed(run, "biases") if each.key.shape == RECTANGULAR]
+    above, effects = jointly(*([effect(each, gain, sign=-1) for each in of] for of in (in_full, found)))
     clear = sum(bool(each.sign) for each in effects)
     out = sum(each.outcome == "ruled out" for each in effects)
     compared = {each.key.width for each in found}
@@ -185,25 +185,19 @@ def test_sgemm_biases():
     updates = epochs * math.ceil(training_rows(run) / run.settings["batch_size"])
     batches = ALL_ROWS // quoted(PLACE, "batch size")
     theirs = batches * quoted(PLACE, "first epoch of early stopping")  # at least, down to thousands
-    return run.judge_effects(
-        f"{training_rows(run):,} rows, {round(updates, -2):,.0f} updates (the paper: at least "
-        f"{theirs // 1000 * 1000:,.0f}), {found[0].difference.n} seeds: unshared biases "
-        f"{moved([each.difference.mean for each in found])} at {len(found)} widths, {clear or 'none'} clearly"
-        f"{alone_at(run, max(found, key=lambda each: each.difference.mean))}; intervals exclude −{gain:g} at "
-        f"{out or 'none'}.",
-        effects,
+    at_full_size = "".join(
+        f"All rows, {each.difference.n} seeds, width {each.key.width}: unshared biases "
+        f"{with_interval(each.difference)} nats. "
+        for each in in_full
+    )
+    means = [each.difference.mean for each in found]
+    return large.judge_effects(
+        f"{at_full_size}{training_rows(run):,} rows, {round(updates, -2):,.0f} updates (the paper: at least "
+        f"{theirs // 1000 * 1000:,.0f}), {found[0].difference.n} seeds, {len(found)} widths: {min(means):+.2f} to "
+        f"{max(means):+.2f}, {clear or 'none'} clearly; intervals exclude −{gain:g} at {out or 'none'}.",
+        [*above, *effects],
         "nats",
     )
-
-
-def alone_at(run: Run, largest: Comparison[Any]) -> str:
-    """Which training makes the largest difference, if one lies farther above the others than these lie apart."""
-    key = largest.key
-    of_dac = {"unit": "dac", "shape": key.shape, "depth": key.depth, "width": key.other}
-    *others, last = sorted((row for row in run.rows if row.items() >= of_dac.items()), key=lambda row: row["log_mse"])
-    if last["log_mse"] - others[-1]["log_mse"] <= others[-1]["log_mse"] - others[0]["log_mse"]:
-        return ""
-    return f" (largest: one training, DAC {key.other}, seed {last['seed']})"
 
 
 @matters(
@@ -362,8 +356,9 @@ def test_efficient():
     there = f"it {moved(below)} at {len(below)} SGEMM sizes, {clear}"
     if above:
         on_tables = moved([-each.shown.mean for each in above])
-        here = f"an equal-sized DAC {on_tables} on SGEMM and moved arena accuracy by {alone}"
-        there = f"it {moved(below)}, {clear}"
+        more = enumerated([f"{each.difference.mean:+.2f}" for each in changed(large, "weights")])
+        here = f"an equal-sized DAC {on_tables} on SGEMM (doubled weights: {more}), moved arena accuracy by {alone}"
+        there = f"by {min(below):+.2f} to {max(below):+.2f} nats, {clear}"
     return arena.arena().judge(
         f"Above 10⁵ parameters {here}; below, {there}.",
         [*(each.outcome for each in above), met.outcome],
