@@ -387,6 +387,7 @@ def gpu_of_paper(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Operators see a GPU, whose verdicts are what the list says; no capture is going on."""
     said: list[str] = [""]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Paper GPU")
@@ -455,6 +456,10 @@ def test_the_backend_is_torch_where_no_kernel_holds(
     assert companion.backend() == "torch"
     monkeypatch.setattr(verdicts, "_known", {})  # another process
     assert companion.backend() == "torch"
+    with monkeypatch.context() as before:
+        before.setattr(torch.cuda, "is_initialized", lambda: False)  # who only asks opens no GPU
+        before.setattr(torch.cuda, "current_device", lambda: pytest.fail("opened"))
+        assert companion.backend() == "kernel"
     (tmp_path / "toy.json").unlink()
     assert companion.backend() == "kernel"
 
